@@ -1,0 +1,50 @@
+# Each target does its own set-up: Python 3.11 or newer, git and make are enough. uv is used when it is there.
+
+PACKAGES := bots core stores playground
+TYPED := $(wildcard $(PACKAGES) tests examples bench)
+BIN := .venv/bin
+
+.PHONY: help setup demo test check test-crash cover bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.done ## make .venv with the command chinwag in it
+
+.venv/.done: pyproject.toml requirements.lock
+	@sh tools/setup.sh .venv requirements.lock
+	@touch $@
+
+demo: setup ## try it: no account, no key, no network
+	@$(BIN)/python -m bots demo
+
+test: check ## everything that CI runs: the checks, then the tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not crash"
+
+check: setup ## lint, format, types, import arrows
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports --no-logo
+
+test-crash: setup ## kill the real program at every failpoint (long)
+	$(BIN)/python -m pytest -m crash
+
+cover: setup ## the tests must reach every line of core/ and stores/
+	$(BIN)/coverage run -m pytest -m "not crash"
+	$(BIN)/coverage report
+
+bench: setup .venv-bench/.done ## measure the figures of the README, in an environment of its own
+	.venv-bench/bin/python bench/store.py
+
+.venv-bench/.done: pyproject.toml requirements.lock bench/requirements.txt
+	@sh tools/setup.sh .venv-bench requirements.lock bench/requirements.txt
+	@touch $@
+
+lock: ## resolve pyproject.toml into requirements.lock anew (LOCKFLAGS=--upgrade for the newest)
+	@sh tools/lock.sh $(LOCKFLAGS)
+
+clean: ## remove the environments, caches and reports
+	rm -rf .venv .venv-bench .venv-lock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+		.hypothesis .coverage build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The platforms and the program; the only place where everything meets."""

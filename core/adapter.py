@@ -1,0 +1,112 @@
+"""The seam to a platform: Adapter, and Live, which shows that an answer is on its way.
+
+Protocols and values only. An implementation is one file or folder in `bots/`, proved by the
+contract suite in `tests/bots/contract.py`. An adapter keeps no conversation and decides nothing
+about who may speak: it turns events into Inbound values, and bodies into messages on a screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from core.messages import Inbound, Outbound
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The message is durable: the platform may be told so."""
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    """It was accepted before: the platform may be told again."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Nothing was kept. The adapter sends `reply`, if there is one, once and best effort.
+
+    :param reply: markdown
+    :param private: only its sender should see it, where the platform can do that
+    """
+
+    reply: str | None = None
+    private: bool = False
+
+
+Acceptance = Accepted | Duplicate | Refused
+Accept = Callable[[Inbound], Awaitable[Acceptance]]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a platform can do.
+
+    :param can_look_up: `send(uncertain=True)` finds out whether the part was sent before
+    """
+
+    can_look_up: bool = False
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """Which platform messages the part became."""
+
+    message_ids: tuple[str, ...]
+
+
+class Live(Protocol):
+    """Typing, and the growing answer. Best effort: nothing that it does fails a turn."""
+
+    def show(self, text: str) -> bool:
+        """The answer so far. Never waits. True: somebody may have read it, so that the answer
+        cannot silently be begun anew."""
+        ...
+
+    async def close(self) -> tuple[str, ...]:
+        """Nothing is shown any more after this. Ids of the messages that stay on screen."""
+        ...
+
+
+@runtime_checkable
+class Adapter(Protocol):
+    """One platform, or one of several bots on it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def serves(self, key: str) -> bool:
+        """Whether this key's replies leave here."""
+        ...
+
+    async def run(self, accept: Accept) -> None:
+        """Take messages in until cancelled. A message is confirmed to its platform only after
+        `accept` has returned; when `accept` raises, it is not, and comes again.
+
+        :raises PlatformRefused: deaf for good
+        """
+        ...
+
+    def render(self, markdown: str) -> tuple[str, ...]:
+        """Bodies for `send`, in order; together they say all of the text. Pure. White space
+        alone gives no bodies."""
+        ...
+
+    async def send(self, key: str, part: Outbound, *, uncertain: bool) -> Receipt:
+        """
+        :param uncertain: the part may be on the screen already: look, where that is possible
+        :raises TryLater: not sent; the platform asks us to wait
+        :raises Gone: not sent; nobody is there any more
+        :raises Moved: not sent; the chat has another key now
+        :raises OutcomeUnknown: perhaps sent
+        :raises Undeliverable: not sent; this part never can be
+        """
+        ...
+
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...]) -> Live:
+        """
+        :param inbound: the message being answered
+        :param shown: ids of messages that an earlier attempt left on the screen
+        """
+        ...

@@ -1,0 +1,36 @@
+"""Agent: what answers. Name, model, instructions, tools, memory; a value, nothing that runs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from core.memory import ConversationMemory
+from core.tools import Tool
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    :param model: ``provider/name``, or the name alone
+    :param memory: what a conversation begins with, and how much of it is sent
+    :param thinking: ``adaptive``, ``disabled``, or None for the model's own default
+    :param effort: ``low`` ... ``max``, or None for the model's own default
+    :param max_tokens: of one answer
+    :param max_rounds: how often tools may run in one turn
+    :param turn_timeout: seconds for a whole turn, tools included
+    """
+
+    name: str = "assistant"
+    model: str = "anthropic/claude-sonnet-5-5"
+    instructions: str = "You are a helpful assistant."
+    tools: tuple[Tool, ...] = ()
+    memory: ConversationMemory = ConversationMemory()
+    thinking: str | None = None
+    effort: str | None = None
+    max_tokens: int = 4096
+    max_rounds: int = 8
+    turn_timeout: float = 120.0
+
+    @property
+    def model_name(self) -> str:
+        """The provider's own name of the model."""
+        return self.model.rpartition("/")[2]

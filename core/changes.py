@@ -1,0 +1,518 @@
+"""Every change of a conversation: pure functions from a Snapshot to the next one.
+
+Nothing here waits, saves or asks the clock: what a change needs is passed in, so that a change can
+be applied again to a newer snapshot when somebody else saved first. A change that does not apply
+(a fenced turn, a part already delivered, a message already seen) returns the snapshot itself.
+`revision` and `updated_at` are not set here: whoever saves does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from core import history
+from core.memory import ConversationMemory
+from core.messages import (
+    Inbound,
+    Message,
+    Outbound,
+    Role,
+    decode_blocks,
+    encode_blocks,
+    text_block,
+)
+from core.snapshot import Sent, Snapshot, Span, Turn, Usage
+
+INBOX_LIMIT: Final = 20
+SEEN_LIMIT: Final = 200
+SENT_LIMIT: Final = 20
+KEPT_PARTS_LIMIT: Final = 20
+
+
+class Fence(NamedTuple):
+    """Which run of which conversation a change belongs to."""
+
+    epoch: str
+    execution: str
+
+
+def holds(snapshot: Snapshot | None, fence: Fence) -> bool:
+    """Whether this run is still the one under way."""
+    return snapshot is not None and _current(snapshot, fence) is not None
+
+
+def begin(*, revision: int, epoch: str, now: int, cwd: str | None = None) -> Snapshot:
+    """An empty conversation."""
+    return Snapshot(revision=revision, epoch=epoch, created_at=now, updated_at=now, cwd=cwd)
+
+
+# ---------------------------------------------------------------------- what comes in
+
+
+def accept(snapshot: Snapshot, inbound: Inbound) -> Snapshot:
+    """The message waits in the inbox. No change: it was seen before, or the inbox is full."""
+    if inbound.id in snapshot.seen or len(snapshot.inbox) >= INBOX_LIMIT:
+        return snapshot
+    return replace(_saw(snapshot, inbound.id), inbox=(*snapshot.inbox, inbound))
+
+
+def reply(snapshot: Snapshot, inbound: Inbound, bodies: Sequence[str]) -> Snapshot:
+    """A command is answered: seen, and its reply waits in the outbox."""
+    if inbound.id in snapshot.seen:
+        return snapshot
+    parts = _parts(f"{snapshot.epoch}.{inbound.id}", bodies, inbound)
+    return _queue(_saw(snapshot, inbound.id), parts)
+
+
+def notice(snapshot: Snapshot, bodies: Sequence[str]) -> Snapshot:
+    """The first thing a conversation says, without being asked."""
+    return _queue(snapshot, _parts(f"{snapshot.epoch}.notice", bodies, None))
+
+
+def reset(snapshot: Snapshot, epoch: str) -> Snapshot:
+    """Everything said is forgotten; what was seen and what the chat chose is not."""
+    return replace(
+        snapshot,
+        epoch=epoch,
+        spans=(),
+        window=snapshot.next_seq,
+        messages=(),
+        inbox=(),
+        turn=None,
+        outbox=_retractions(snapshot.turn, epoch),
+        sent=(),
+        erase=((1, snapshot.next_seq - 1),),
+    )
+
+
+def stop(snapshot: Snapshot) -> Snapshot:
+    """What is being answered, or waits to be, is not answered any more. History unchanged."""
+    if snapshot.turn is None:
+        return replace(snapshot, inbox=()) if snapshot.inbox else snapshot
+    return _abandoned(snapshot, snapshot.turn)
+
+
+# ---------------------------------------------------------------------- the turn
+
+
+def start(
+    snapshot: Snapshot,
+    *,
+    execution: str,
+    now: int,
+    memory: ConversationMemory,
+    one_by_one: bool = False,
+    join: bool = False,
+) -> Snapshot:
+    """A run of the turn begins: of the one under way, else of what waits in the inbox.
+
+    Completed steps of an earlier attempt are kept.
+
+    :param one_by_one: take the oldest message only, not all that wait
+    :param join: messages that came meanwhile join the turn under way
+    """
+    turn = snapshot.turn
+    if turn is None:
+        return _first_attempt(snapshot, execution, now, memory, one_by_one)
+    waiting = [inbound for inbound in snapshot.inbox if inbound.id not in turn.taken]
+    again = replace(turn, execution=execution, attempt=turn.attempt + 1)
+    if not (join and waiting):
+        return replace(snapshot, turn=again)
+    again = replace(again, taken=turn.taken + tuple(inbound.id for inbound in waiting))
+    message = _spoken(waiting, snapshot.next_seq, now, _interrupted(turn))
+    again = replace(again, attempt=1, steps=(*turn.steps, message), started=())
+    return replace(snapshot, turn=again, next_seq=snapshot.next_seq + 1)
+
+
+def _first_attempt(
+    snapshot: Snapshot, execution: str, now: int, memory: ConversationMemory, one_by_one: bool
+) -> Snapshot:
+    waiting = snapshot.inbox[:1] if one_by_one else snapshot.inbox
+    if not waiting:
+        return snapshot
+    seq = first = snapshot.next_seq
+    steps: list[Message] = []
+    if not snapshot.spans:
+        for seed in memory.spoken:
+            blocks = encode_blocks([text_block(seed.message)])
+            steps.append(Message(seq=seq, role=seed.role, blocks=blocks, at=now))
+            seq += 1
+    steps.append(_spoken(waiting, seq, now, []))
+    kept = snapshot.messages[memory.first_kept(snapshot.messages) :]
+    trimmed = len(kept) < len(snapshot.messages)
+    return replace(
+        snapshot,
+        window=(kept[0].seq if kept else first) if trimmed else snapshot.window,
+        messages=kept,
+        next_seq=seq + 1,
+        turn=Turn(
+            execution=execution,
+            attempt=1,
+            first=first,
+            taken=tuple(inbound.id for inbound in waiting),
+            steps=tuple(steps),
+        ),
+    )
+
+
+def answered(
+    snapshot: Snapshot,
+    fence: Fence,
+    blocks: Sequence[msgspec.Raw],
+    started: tuple[str, ...],
+    now: int,
+) -> Snapshot:
+    """A step, first half: the model's answer, and the calls that are about to run."""
+    turn = _current(snapshot, fence)
+    if turn is None:
+        return snapshot
+    rows = _rows(snapshot.next_seq, "assistant", blocks, now)
+    turn = replace(turn, steps=turn.steps + rows, started=started, attempt=1)
+    return replace(snapshot, turn=turn, next_seq=snapshot.next_seq + len(rows))
+
+
+def results(snapshot: Snapshot, fence: Fence, blocks: msgspec.Raw, now: int) -> Snapshot:
+    """A step, second half: what the calls gave."""
+    turn = _current(snapshot, fence)
+    if turn is None:
+        return snapshot
+    rows = _rows(snapshot.next_seq, "user", [blocks], now)
+    turn = replace(turn, steps=turn.steps + rows, started=(), attempt=1)
+    return replace(snapshot, turn=turn, next_seq=snapshot.next_seq + 1)
+
+
+def shown(snapshot: Snapshot, fence: Fence, message_ids: tuple[str, ...]) -> Snapshot:
+    """These platform messages show a part of the answer already."""
+    turn = _current(snapshot, fence)
+    if turn is None or turn.shown == message_ids:
+        return snapshot
+    return replace(snapshot, turn=replace(turn, shown=message_ids))
+
+
+def commit(
+    snapshot: Snapshot,
+    fence: Fence,
+    blocks: Sequence[msgspec.Raw],
+    bodies: Sequence[str],
+    usage: Usage,
+    now: int,
+    window: int | None = None,
+) -> Snapshot:
+    """The turn becomes history; its reply waits in the outbox; what it answered is done.
+
+    :param blocks: the assistant messages that are not steps yet
+    :param window: where requests read from, when the turn had to shorten what it sent
+    """
+    turn = _current(snapshot, fence)
+    if turn is None:
+        return snapshot
+    rows = turn.steps + _rows(snapshot.next_seq, "assistant", blocks, now)
+    reply_to = _last_taken(snapshot, turn)
+    parts = _on_screen(_parts(turn.execution, bodies, reply_to), turn)
+    messages = snapshot.messages + rows
+    if window is not None:
+        messages = tuple(message for message in messages if message.seq >= window)
+    return _queue(
+        replace(
+            snapshot,
+            spans=_joined((*snapshot.spans, (turn.first, rows[-1].seq))),
+            window=snapshot.window if window is None else window,
+            messages=messages,
+            next_seq=rows[-1].seq + 1,
+            inbox=_untaken(snapshot, turn),
+            turn=None,
+            usage=snapshot.usage + usage,
+        ),
+        parts,
+    )
+
+
+def apologise(
+    snapshot: Snapshot, fence: Fence, bodies: Sequence[str], *, anew: bool = False
+) -> Snapshot:
+    """The turn is given up: its rows go, its messages are done, the apology waits.
+
+    :param anew: requests read nothing of what was said until now any more; it stays stored
+    """
+    turn = _current(snapshot, fence)
+    if turn is None:
+        return snapshot
+    parts = _parts(turn.execution, bodies, _last_taken(snapshot, turn))
+    left = _abandoned(snapshot, turn)
+    if anew:
+        left = replace(left, window=left.next_seq, messages=())
+    return _queue(left, parts)
+
+
+def append(
+    snapshot: Snapshot,
+    said: Sequence[tuple[Role, msgspec.Raw]],
+    usage: Usage,
+    now: int,
+    memory: ConversationMemory,
+) -> Snapshot:
+    """A whole turn at once, role and blocks a message: what a Session's run adds."""
+    first = snapshot.next_seq
+    rows: tuple[Message, ...] = ()
+    for role, blocks in said:
+        rows += _rows(first + len(rows), role, [blocks], now)
+    kept = snapshot.messages[memory.first_kept(snapshot.messages) :]
+    trimmed = len(kept) < len(snapshot.messages)
+    return replace(
+        snapshot,
+        spans=_joined((*snapshot.spans, (first, first + len(rows) - 1))),
+        window=(kept[0].seq if kept else first) if trimmed else snapshot.window,
+        messages=kept + rows,
+        next_seq=first + len(rows),
+        usage=snapshot.usage + usage,
+    )
+
+
+def postpone(snapshot: Snapshot, fence: Fence, bodies: Sequence[str]) -> Snapshot:
+    """The turn waits for the operator (no key, no credit): this was not an attempt."""
+    turn = _current(snapshot, fence)
+    if turn is None:
+        return snapshot
+    parts = _parts(turn.execution, bodies, _last_taken(snapshot, turn))
+    return _queue(replace(snapshot, turn=replace(turn, attempt=turn.attempt - 1)), parts)
+
+
+# ---------------------------------------------------------------------- what goes out
+
+
+def sending(snapshot: Snapshot, part_id: str) -> Snapshot:
+    """The part's request is about to leave."""
+    return _with_state(snapshot, part_id, "sending")
+
+
+def put_back(snapshot: Snapshot, part_id: str) -> Snapshot:
+    """The part was certainly not sent; it waits again."""
+    return _with_state(snapshot, part_id, "waiting")
+
+
+def hold(snapshot: Snapshot, part_id: str) -> Snapshot:
+    """Nobody knows whether the part was sent, and it must not come twice."""
+    return _next_sending(_with_state(snapshot, part_id, "held"))
+
+
+def fail(snapshot: Snapshot, part_id: str) -> Snapshot:
+    """The platform will never take this part."""
+    return _next_sending(_with_state(snapshot, part_id, "failed"))
+
+
+def gone(snapshot: Snapshot) -> Snapshot:
+    """The chat is gone: nothing can be sent, and nothing more is tried."""
+    outbox = tuple(
+        replace(part, state="failed") if part.state in ("waiting", "sending") else part
+        for part in snapshot.outbox
+    )
+    return snapshot if outbox == snapshot.outbox else replace(snapshot, outbox=_bounded(outbox))
+
+
+def delivered(snapshot: Snapshot, part_id: str, message_ids: tuple[str, ...]) -> Snapshot:
+    """The part is on the screen; the next one is about to leave."""
+    outbox = tuple(part for part in snapshot.outbox if part.id != part_id)
+    if len(outbox) == len(snapshot.outbox):
+        return snapshot
+    sent = (*snapshot.sent, Sent(part_id, message_ids))[-SENT_LIMIT:]
+    return _next_sending(replace(snapshot, outbox=outbox, sent=sent))
+
+
+# ---------------------------------------------------------------------- a chat with a new id
+
+
+def move(old: Snapshot, new: Snapshot | None, key: str) -> Snapshot:
+    """`old` goes on under `key`; what was already said there follows it, renumbered.
+
+    A turn under way goes on at the end of both; the newer one of two begins again.
+    """
+    if new is None:
+        return replace(old, inbox=_addressed(old.inbox, key))
+    offset = old.next_seq - 1
+    turn = old.turn or new.turn
+    next_seq = offset + new.next_seq
+    erase = list(old.erase)
+    if old.turn:
+        erase.append((old.turn.first, old.turn.steps[-1].seq))
+    if new.turn:
+        erase.append((new.turn.first + offset, new.turn.steps[-1].seq + offset))
+    if turn:
+        steps = tuple(replace(step, seq=next_seq + index) for index, step in enumerate(turn.steps))
+        turn = replace(turn, first=next_seq, steps=steps)
+        next_seq += len(steps)
+    later = tuple(replace(row, seq=row.seq + offset) for row in new.messages)
+    trimmed = bool(new.spans) and new.window > new.spans[0][0]
+    spans = old.spans + tuple((first + offset, last + offset) for first, last in new.spans)
+    unseen = tuple(inbound_id for inbound_id in new.seen if inbound_id not in old.seen)
+    return replace(
+        old,
+        chosen={**old.chosen, **new.chosen},
+        spans=spans,
+        window=new.window + offset if trimmed else old.window,
+        messages=later if trimmed else old.messages + later,
+        next_seq=next_seq,
+        inbox=_addressed(old.inbox + new.inbox, key),
+        turn=turn,
+        outbox=old.outbox + new.outbox,
+        sent=(old.sent + new.sent)[-SENT_LIMIT:],
+        seen=(old.seen + unseen)[-SEEN_LIMIT:],
+        usage=old.usage + new.usage,
+        erase=tuple(erase),
+    )
+
+
+# ---------------------------------------------------------------------- the small print
+
+
+def _saw(snapshot: Snapshot, inbound_id: str) -> Snapshot:
+    return replace(snapshot, seen=(*snapshot.seen, inbound_id)[-SEEN_LIMIT:])
+
+
+def _current(snapshot: Snapshot, fence: Fence) -> Turn | None:
+    turn = snapshot.turn
+    if turn is None or snapshot.epoch != fence.epoch or turn.execution != fence.execution:
+        return None
+    return turn
+
+
+def _rows(seq: int, role: Role, many: Sequence[msgspec.Raw], now: int) -> tuple[Message, ...]:
+    return tuple(
+        Message(
+            seq=seq + index,
+            role=role,
+            blocks=blocks,
+            at=now,
+        )
+        for index, blocks in enumerate(many)
+    )
+
+
+def _spoken(waiting: Sequence[Inbound], seq: int, now: int, before: list[history.Block]) -> Message:
+    """The user message made of what people said."""
+    blocks = list(before)
+    for inbound in waiting:
+        if inbound.text.strip():
+            blocks.append(text_block(said_by(inbound)))
+        blocks.extend(decode_blocks(inbound.blocks))
+    return Message(
+        seq=seq,
+        role="user",
+        blocks=encode_blocks(blocks),
+        at=now,
+        sender=waiting[-1].sender.id,
+        message_ids=tuple(inbound.message_id for inbound in waiting if inbound.message_id),
+    )
+
+
+def said_by(inbound: Inbound) -> str:
+    """The text for the model. In a group its first line names the speaker, as data: neither the
+    name nor the text can pretend to be another such line."""
+    if not inbound.group:
+        return inbound.text
+    name = "".join(char for char in inbound.sender.name if char.isprintable() and char not in "<>")
+    text = inbound.text.replace("<from>", "‹from›").replace("</from>", "‹/from›")
+    return f"<from>{name.strip() or inbound.sender.id}</from>\n{text}"
+
+
+def _interrupted(turn: Turn) -> list[history.Block]:
+    """Results for the calls of the last answer, when nobody will run them any more."""
+    return [
+        history.result(str(call["id"]), history.INTERRUPTED, error=True)
+        for call in history.calls(turn.steps[-1])
+    ]
+
+
+def _untaken(snapshot: Snapshot, turn: Turn) -> tuple[Inbound, ...]:
+    return tuple(inbound for inbound in snapshot.inbox if inbound.id not in turn.taken)
+
+
+def _last_taken(snapshot: Snapshot, turn: Turn) -> Inbound | None:
+    taken = [inbound for inbound in snapshot.inbox if inbound.id in turn.taken]
+    return taken[-1] if taken else None
+
+
+def _abandoned(snapshot: Snapshot, turn: Turn) -> Snapshot:
+    rows: Span = (turn.first, turn.steps[-1].seq)
+    spans = snapshot.spans
+    if spans and spans[-1][1] + 1 == turn.first:
+        # Numbers of erased rows are never used again: the span runs on over them, so that spans
+        # parted only by erased rows stay one.
+        spans = (*spans[:-1], (spans[-1][0], rows[1]))
+    outbox = snapshot.outbox + _retractions(turn, turn.execution)
+    return replace(
+        snapshot,
+        spans=spans,
+        inbox=_untaken(snapshot, turn),
+        turn=None,
+        outbox=outbox,
+        erase=(*snapshot.erase, rows),
+    )
+
+
+def _joined(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+    if len(spans) > 1 and spans[-2][1] + 1 == spans[-1][0]:
+        return (*spans[:-2], (spans[-2][0], spans[-1][1]))
+    return spans
+
+
+def _parts(name: str, bodies: Sequence[str], asked: Inbound | None) -> tuple[Outbound, ...]:
+    # In a group the reply says what it answers; between two people that is plain.
+    reply_to = asked.message_id if asked is not None and asked.group else None
+    return tuple(
+        Outbound(id=f"{name}.{index}", body=body, reply_to=reply_to if index == 0 else None)
+        for index, body in enumerate(bodies)
+    )
+
+
+def _on_screen(parts: tuple[Outbound, ...], turn: Turn) -> tuple[Outbound, ...]:
+    """Part i becomes the message that shows it already; surplus messages are deleted."""
+    paired = tuple(
+        replace(part, replaces=turn.shown[index]) if index < len(turn.shown) else part
+        for index, part in enumerate(parts)
+    )
+    surplus = replace(turn, shown=turn.shown[len(parts) :])
+    return paired + _retractions(surplus, turn.execution)
+
+
+def _retractions(turn: Turn | None, name: str) -> tuple[Outbound, ...]:
+    if turn is None:
+        return ()
+    return tuple(
+        Outbound(id=f"{name}.-{message_id}", body=None, replaces=message_id)
+        for message_id in turn.shown
+    )
+
+
+def _queue(snapshot: Snapshot, parts: tuple[Outbound, ...]) -> Snapshot:
+    """The parts join the outbox; when nothing is before it, the first is about to leave."""
+    idle = snapshot.next_part is None
+    queued = replace(snapshot, outbox=_bounded(snapshot.outbox + parts))
+    return _next_sending(queued) if idle else queued
+
+
+def _next_sending(snapshot: Snapshot) -> Snapshot:
+    part = snapshot.next_part
+    return _with_state(snapshot, part.id, "sending") if part else snapshot
+
+
+def _with_state(snapshot: Snapshot, part_id: str, state: str) -> Snapshot:
+    outbox = tuple(
+        msgspec.structs.replace(part, state=state) if part.id == part_id else part
+        for part in snapshot.outbox
+    )
+    return snapshot if outbox == snapshot.outbox else replace(snapshot, outbox=_bounded(outbox))
+
+
+def _bounded(outbox: tuple[Outbound, ...]) -> tuple[Outbound, ...]:
+    """Of the parts that only wait for people to look at them, the newest stay."""
+    kept = [part.id for part in outbox if part.state in ("held", "failed")]
+    old = set(kept[:-KEPT_PARTS_LIMIT])
+    return tuple(part for part in outbox if part.id not in old) if old else outbox
+
+
+def _addressed(inbox: tuple[Inbound, ...], key: str) -> tuple[Inbound, ...]:
+    return tuple(replace(inbound, key=key) for inbound in inbox)

@@ -1,0 +1,176 @@
+"""Claude: the ModelClient over Anthropic's Messages API, and the only file that imports anthropic.
+
+The official client does what it does well: credentials, headers, transport, errors. The request is
+spliced from the stored JSON and passed as bytes (its own `create` deep-copies the history), and the
+stream is read by `core.sse`. The SDK is imported with the first request, for it takes 1.6 s.
+Facts about the SDK (2.14): `client.post(content=bytes)` is public; an error inside a stream is no
+APIStatusError of its own; broken connections are httpx2 errors, not anthropic ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+
+from core.errors import ModelNotFound, ModelRefusedKey, ModelRejected, ModelUnavailable
+from core.model import Answer, OnText, Request
+from core.sse import Assembly
+
+if TYPE_CHECKING:
+    import anthropic
+
+CONNECT_SECONDS: Final = 10.0
+SILENCE_SECONDS: Final = 60.0
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Claude:
+    """
+    :param api_key: None: the environment's ``ANTHROPIC_API_KEY``
+    :param base_url: None: Anthropic's own
+    :param silence: seconds without a byte after which a stream is given up
+    """
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        *,
+        silence: float = SILENCE_SECONDS,
+    ) -> None:
+        self._api_key = api_key or os.environ.get("ANTHROPIC_API_KEY")
+        self._base_url = base_url
+        self._silence = silence
+        self._client: anthropic.AsyncAnthropic | None = None
+        self._importing = asyncio.Lock()
+
+    async def warm(self) -> None:
+        """Import the SDK now, in a thread, so that the first question need not wait for it."""
+        async with self._importing:
+            await asyncio.to_thread(importlib.import_module, "anthropic")
+
+    async def answer(self, request: Request, on_text: OnText | None = None) -> Answer:
+        client = await self._connected()
+        assembly = Assembly(on_text)
+        with _errors():
+            response = await self._open(client, encode_request(request))
+            try:
+                chunks = response.aiter_raw()
+                while not assembly.done:
+                    async with asyncio.timeout(self._silence):
+                        chunk = await anext(chunks, None)
+                    if chunk is None:
+                        break
+                    assembly.feed(chunk)
+            finally:
+                await response.aclose()
+        return assembly.answer()
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def _open(self, client: anthropic.AsyncAnthropic, body: bytes) -> Any:
+        import anthropic
+
+        stream = await client.post(
+            "/v1/messages",
+            content=body,
+            cast_to=object,
+            stream=True,
+            stream_cls=anthropic.AsyncStream[object],
+        )
+        return stream.response
+
+    async def _connected(self) -> anthropic.AsyncAnthropic:
+        if not self._api_key:
+            raise ModelRefusedKey("there is no ANTHROPIC_API_KEY")
+        if self._client is None:
+            await self.warm()
+            import anthropic
+            import httpx2
+
+            timeout = httpx2.Timeout(self._silence, connect=CONNECT_SECONDS)
+            self._client = anthropic.AsyncAnthropic(
+                api_key=self._api_key,
+                base_url=self._base_url,
+                max_retries=0,
+                timeout=timeout,
+                http_client=anthropic.DefaultAioHttpClient(timeout=timeout),
+                open_telemetry=False,
+            )
+        return self._client
+
+    def __repr__(self) -> str:
+        return f"Claude(base_url={self._base_url!r})"
+
+
+def encode_request(request: Request) -> bytes:
+    """The body of ``POST /v1/messages``: stored blocks go in as they are."""
+    messages = b",".join(
+        b'{"role":"%b","content":%b}' % (message.role.encode(), bytes(message.blocks))
+        for message in request.messages
+    )
+    options: dict[str, Any] = {
+        "model": request.model,
+        "max_tokens": request.max_tokens,
+        "stream": True,
+        # One mark on the last block: each turn reads what the one before it has written.
+        "cache_control": {"type": "ephemeral"},
+    }
+    if request.system:
+        options["system"] = [{"type": "text", "text": text} for text in request.system]
+    if request.tools:
+        options["tools"] = request.tools
+        if not request.use_tools:
+            options["tool_choice"] = {"type": "none"}
+    if request.thinking:
+        options["thinking"] = {"type": request.thinking}
+    if request.effort:
+        options["output_config"] = {"effort": request.effort}
+    return b'%b,"messages":[%b]}' % (_encode(options)[:-1], messages)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Everything that the SDK and its transport raise, as errors of our own."""
+    import anthropic
+    import httpx2
+
+    try:
+        yield
+    except anthropic.APIStatusError as error:
+        _raise_status(error)
+    except (anthropic.APIError, httpx2.HTTPError, httpx2.StreamError) as error:
+        raise ModelUnavailable(f"no answer: {type(error).__name__}") from error
+    except TimeoutError as error:
+        raise ModelUnavailable("no answer: silence") from error
+
+
+def _raise_status(error: anthropic.APIStatusError) -> NoReturn:
+    status = error.status_code
+    text = f"{status} {error.type or 'error'}"
+    detail = f"{text}: {str(error.message)[:300]}"
+    # Used-up credit comes as an ordinary 400; only its sentence tells.
+    if status in (401, 402, 403) or (status == 400 and "credit balance" in str(error.message)):
+        raise ModelRefusedKey(text) from error
+    if status == 404:
+        raise ModelNotFound(detail) from error
+    if status in (400, 413, 422):
+        raise ModelRejected(detail) from error
+    raise ModelUnavailable(text, _retry_after(error)) from error
+
+
+def _retry_after(error: anthropic.APIStatusError) -> float | None:
+    try:
+        return max(0.0, float(error.response.headers.get("retry-after", "")))
+    except ValueError:
+        return None

@@ -1,0 +1,55 @@
+"""What people can tell the bot itself: /start /help /reset /stop /id. Pure functions.
+
+Commands are answered when they are accepted: they never enter the inbox or a prompt.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core import changes, phrases
+from core.messages import Inbound
+from core.snapshot import Snapshot
+
+NAMES: Final = ("start", "help", "reset", "stop", "id")
+INTERRUPTING: Final = ("reset", "stop")
+
+
+def name_of(inbound: Inbound) -> str | None:
+    """Which command this is; None when it is none of ours, so that it is an ordinary message."""
+    if inbound.kind != "command":
+        return None
+    word = inbound.text.partition("\n")[0].partition(" ")[0].removeprefix("/").lower()
+    return word if word in NAMES else None
+
+
+def argument_of(inbound: Inbound) -> str:
+    return inbound.text.partition(" ")[2].strip()
+
+
+def effect(snapshot: Snapshot, name: str, epoch: str) -> Snapshot:
+    """
+    :param epoch: a new random one, should the command begin the conversation anew
+    """
+    if name == "reset":
+        return changes.reset(snapshot, epoch)
+    if name == "stop":
+        return changes.stop(snapshot)
+    return snapshot
+
+
+def answer(snapshot: Snapshot, name: str, inbound: Inbound) -> str:
+    """What the bot says to it, in markdown.
+
+    :param snapshot: the conversation before the command took effect
+    """
+    if name == "id":
+        return f"Your id is `{inbound.sender.id}`. This conversation is `{inbound.key}`."
+    if name == "stop" and not (snapshot.turn or snapshot.inbox):
+        return phrases.NOTHING_TO_STOP
+    return {
+        "start": phrases.WELCOME,
+        "help": phrases.HELP,
+        "reset": phrases.RESET,
+        "stop": phrases.STOPPED,
+    }[name]

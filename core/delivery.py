@@ -1,0 +1,123 @@
+"""Delivery: send what is unsent, in order, and note it. One part at a time, one caller per key."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal
+
+from core import changes
+from core.adapter import Adapter, Receipt
+from core.clock import Clock
+from core.errors import Gone, Moved, OutcomeUnknown, TryLater, Undeliverable
+from core.events import emit, logger, trouble
+from core.failpoints import failpoint
+from core.messages import Outbound
+from core.pace import Pace
+from core.snapshot import Snapshot
+from core.snapshots import Snapshots
+
+# A shorter wait is slept where it arises; a longer one frees the lane.
+SHORT_WAIT: Final = 5.0
+
+OnUnknownOutcome = Literal["resend", "hold"]
+
+
+class Delivery:
+    """
+    :param on_unknown_outcome: what happens to a part that may have been sent already, where the
+        platform cannot tell: sent again, or held for a person to look at
+    :param moved: called when a chat goes on under another key
+    """
+
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        pace: Pace,
+        clock: Clock,
+        on_unknown_outcome: OnUnknownOutcome,
+        moved: Callable[[str, str], Awaitable[None]],
+    ) -> None:
+        self._snapshots = snapshots
+        self._pace = pace
+        self._clock = clock
+        self._on_unknown_outcome = on_unknown_outcome
+        self._moved = moved
+
+    async def deliver(self, key: str, adapter: Adapter) -> float | None:
+        """Until nothing is unsent (None), or for so many seconds nothing may leave."""
+        while True:
+            snapshot = await self._snapshots.load(key)
+            part = snapshot.next_part if snapshot else None
+            if part is None:
+                return None
+            wait = self._pace.wait(key)
+            if wait > SHORT_WAIT:
+                return wait
+            if wait > 0:
+                await self._clock.sleep(wait)
+            elif part.state == "waiting":
+                await self._change(key, changes.sending, part)
+            else:
+                await self._send(key, adapter, part)
+
+    async def _send(self, key: str, adapter: Adapter, part: Outbound) -> None:
+        uncertain = not self._snapshots.take_fresh(key, part.id)
+        if uncertain and self._must_hold(adapter, part):
+            trouble("send.held", key, part=part.id)
+            await self._change(key, changes.hold, part)
+            return
+        began = self._clock.monotonic()
+        failpoint("before_send")
+        try:
+            receipt = await adapter.send(key, part, uncertain=uncertain)
+        except TryLater as error:
+            emit("send.later", key, part=part.id, seconds=error.seconds)
+            self._pace.later(key, error.seconds)
+            await self._change(key, changes.put_back, part)
+        except OutcomeUnknown as error:
+            trouble("send.unknown", key, part=part.id, error=str(error))
+            self._pace.failed(key)
+        except Gone as error:
+            trouble("send.gone", key, part=part.id, error=str(error))
+            await self._change(key, lambda snapshot, _: changes.gone(snapshot), part)
+        except Moved as error:
+            await self._moved(error.old, error.new)
+        except Undeliverable as error:
+            trouble("send.failed", key, part=part.id, error=str(error))
+            await self._change(key, changes.fail, part)
+        except Exception as error:
+            # A bug in an adapter, and it would come again: the part must not block its chat.
+            logger.exception("send.broken", extra={"event": {"key": key, "part": part.id}})
+            trouble("send.failed", key, part=part.id, error=type(error).__name__)
+            await self._change(key, changes.fail, part)
+        else:
+            failpoint("sent")
+            await self._mark(key, part, receipt, began)
+
+    async def _mark(self, key: str, part: Outbound, receipt: Receipt, began: float) -> None:
+        self._pace.succeeded(key)
+        await self._snapshots.update(
+            key,
+            lambda snapshot: snapshot and changes.delivered(snapshot, part.id, receipt.message_ids),
+        )
+        failpoint("marked")
+        emit(
+            "delivered",
+            key,
+            part=part.id,
+            messages=receipt.message_ids,
+            ms=round((self._clock.monotonic() - began) * 1000, 1),
+        )
+
+    def _must_hold(self, adapter: Adapter, part: Outbound) -> bool:
+        """An edit may always be repeated; so may what the platform can look up."""
+        return (
+            self._on_unknown_outcome == "hold"
+            and not adapter.limits.can_look_up
+            and part.replaces is None
+        )
+
+    async def _change(
+        self, key: str, change: Callable[[Snapshot, str], Snapshot], part: Outbound
+    ) -> None:
+        await self._snapshots.update(key, lambda snapshot: snapshot and change(snapshot, part.id))

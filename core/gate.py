@@ -1,0 +1,146 @@
+"""The gate admits: who may speak, and how often. When things leave is the affair of `pace.py`.
+
+Deny by default. A stranger leaves no trace in the store, costs no model call, and is answered only
+when they ask by /start or /id, once a day. Without an access list the first who knows the one-time
+code (`/start CODE`) becomes the owner.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from core import commands, phrases
+from core.adapter import Refused
+from core.clock import Clock
+from core.events import emit, trouble
+from core.messages import Inbound
+from core.store import Notes
+
+OWNER: Final = "access.owner"
+CODE: Final = "access.code"
+# No letters that look like digits, so that a code can be read out.
+_ALPHABET: Final = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
+
+DAY: Final = 86_400.0
+HOUR: Final = 3_600.0
+MINUTE: Final = 60.0
+WRONG_CODES_PER_HOUR: Final = 10
+_REMEMBERED: Final = 10_000
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """
+    :param paired: the sender has just become the owner
+    """
+
+    paired: bool = False
+
+
+class _Recently:
+    """When something last happened, for the newest so many names."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._count: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def count(self, name: str) -> int:
+        """How often, with this time, since the first time in the period."""
+        now = self._clock.monotonic()
+        began, count = self._count.pop(name, (now, 0))
+        if now - began >= self._seconds:
+            began, count = now, 0
+        self._count[name] = (began, count + 1)
+        if len(self._count) > _REMEMBERED:
+            self._count.popitem(last=False)
+        return count + 1
+
+
+class Gate:
+    """
+    :param allow: ids of those who may speak, such as ``telegram:42``
+    :param open_to_all: everybody may
+    :param per_minute: messages of one sender that are let in
+    """
+
+    def __init__(
+        self,
+        notes: Notes,
+        clock: Clock,
+        *,
+        allow: Iterable[str] = (),
+        open_to_all: bool = False,
+        per_minute: int = 20,
+    ) -> None:
+        self._notes = notes
+        self._allow = frozenset(allow)
+        self._open = open_to_all
+        self._per_minute = per_minute
+        self._owner: str | None = None
+        self._messages = _Recently(clock, MINUTE)
+        self._answered = _Recently(clock, DAY)
+        self._logged = _Recently(clock, HOUR)
+        self._wrong = _Recently(clock, HOUR)
+
+    async def open(self) -> str | None:
+        """Read what the store knows; the one-time code, while nobody may speak yet."""
+        await self._read_owner()
+        if self._open or self._allow or self._owner:
+            return None
+        code = "".join(secrets.choice(_ALPHABET) for _ in range(10))
+        if await self._notes.put(CODE, code.encode(), was=None):
+            return code
+        kept = await self._notes.get(CODE)
+        return kept.decode() if kept else code
+
+    async def admit(self, inbound: Inbound) -> Admitted | Refused:
+        if inbound.kind == "moved":
+            return Admitted()
+        sender = inbound.sender.id
+        if not (self._open or sender in self._allow or sender == self._owner):
+            if await self._pair(inbound):
+                return Admitted(paired=True)
+            return self._stranger(inbound)
+        count = self._messages.count(sender)
+        if count <= self._per_minute:
+            return Admitted()
+        if count > self._per_minute + 1:
+            return Refused()
+        trouble("refused", inbound.key, why="too fast", sender=sender)
+        return Refused(phrases.TOO_FAST, private=True)
+
+    def _stranger(self, inbound: Inbound) -> Refused:
+        sender = inbound.sender.id
+        if self._logged.count(sender) == 1:
+            emit("refused", inbound.key, why="stranger", sender=sender)
+        if commands.name_of(inbound) not in ("start", "id") or self._answered.count(sender) > 1:
+            return Refused()
+        return Refused(phrases.STRANGER.format(id=sender), private=True)
+
+    async def _pair(self, inbound: Inbound) -> bool:
+        """First the owner, then the code: killed in between, the code opens nothing any more,
+        because there is an owner."""
+        given = commands.argument_of(inbound) if commands.name_of(inbound) == "start" else ""
+        if not given or self._owner or self._open or self._allow:
+            return False
+        code = await self._notes.get(CODE)
+        if code is None or self._wrong.count("code") > WRONG_CODES_PER_HOUR:
+            return False
+        if not hmac.compare_digest(given.upper().encode("utf-8", "replace"), code):
+            return False
+        paired = await self._notes.put(OWNER, inbound.sender.id.encode(), was=None)
+        await self._notes.put(CODE, None, was=code)
+        await self._read_owner()
+        if paired:
+            emit("paired", inbound.key, sender=inbound.sender.id)
+        return self._owner == inbound.sender.id
+
+    async def _read_owner(self) -> None:
+        owner = await self._notes.get(OWNER)
+        self._owner = owner.decode() if owner else None

@@ -1,0 +1,101 @@
+"""What makes a history valid: whole exchanges, and every tool call answered. Pure functions.
+
+Not a window (that is `memory.py`) and not a store: nothing here decides what is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from core.messages import Message, decode_blocks, encode_blocks
+
+INTERRUPTED: Final = "interrupted, outcome unknown"
+
+Block = dict[str, Any]
+
+
+def _may_hold(message: Message, kind: bytes) -> bool:
+    # Inside a JSON string a quote is escaped, so this matches block types, and seldom more.
+    return b'"' + kind + b'"' in bytes(message.blocks)
+
+
+def calls(message: Message) -> list[Block]:
+    """The tool calls of an answer, in order."""
+    if message.role != "assistant" or not _may_hold(message, b"tool_use"):
+        return []
+    return [block for block in decode_blocks(message.blocks) if block.get("type") == "tool_use"]
+
+
+def result(call_id: str, content: object, *, error: bool = False) -> Block:
+    """A tool_result block; `content` is text or a list of blocks."""
+    block: Block = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+    return {**block, "is_error": True} if error else block
+
+
+def begins_exchange(message: Message) -> bool:
+    """Whether a person speaks here: tool results belong to the exchange before them."""
+    if message.role != "user":
+        return False
+    if not _may_hold(message, b"tool_result"):
+        return True
+    return all(block.get("type") != "tool_result" for block in decode_blocks(message.blocks))
+
+
+def exchanges(messages: Sequence[Message]) -> Iterator[int]:
+    """Indexes at which an exchange begins."""
+    return (index for index, message in enumerate(messages) if begins_exchange(message))
+
+
+def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same history, made valid; itself when it is. Idempotent.
+
+    An unanswered call gets the result "interrupted, outcome unknown", a result without its call
+    is removed, and so is an empty message and what precedes the first message of a person.
+    """
+    repaired: list[Message] = []
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "assistant":
+            if waiting:
+                repaired.append(_results_only(message, waiting))
+            if not repaired or bytes(message.blocks).strip() in (b"[]", b"[ ]"):
+                waiting = []
+                continue
+            waiting = [str(call["id"]) for call in calls(message)]
+            repaired.append(message)
+            continue
+        answered = _answer(message, waiting)
+        waiting = []
+        if answered is None or (not repaired and not begins_exchange(answered)):
+            continue
+        repaired.append(answered)
+    if waiting:
+        repaired.append(_results_only(repaired[-1], waiting))
+    return tuple(repaired)
+
+
+def _results_only(beside: Message, waiting: Sequence[str]) -> Message:
+    results = [result(call_id, INTERRUPTED, error=True) for call_id in waiting]
+    return replace(beside, role="user", blocks=encode_blocks(results), sender=None, message_ids=())
+
+
+def _answer(message: Message, waiting: Sequence[str]) -> Message | None:
+    """The user message with exactly the results that are waited for, before all else."""
+    if not waiting and not _may_hold(message, b"tool_result"):
+        return message if bytes(message.blocks).strip() not in (b"[]", b"[ ]") else None
+    blocks = decode_blocks(message.blocks)
+    given: dict[str, Block] = {}
+    others: list[Block] = []
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            given.setdefault(str(block.get("tool_use_id")), block)
+        else:
+            others.append(block)
+    wanted = [given.get(call) or result(call, INTERRUPTED, error=True) for call in waiting]
+    fixed = wanted + others
+    if fixed == blocks:
+        return message
+    return replace(message, blocks=encode_blocks(fixed)) if fixed else None

@@ -1,0 +1,88 @@
+"""ConversationMemory: what a conversation begins with, and how much of it is sent.
+
+An input of an agent: a run never changes it. Not a store: what left the window stays stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from core.history import exchanges
+from core.messages import Message, Role
+
+
+class Seed(msgspec.Struct, frozen=True):
+    """One spoken entry given up front."""
+
+    role: Role
+    message: str
+
+
+class ConversationMemory:
+    """
+    ::
+
+        memory = ConversationMemory(20).add_system("You are concise.").add_user("I am Alice.")
+
+    :param max_messages: how many messages a request may begin its turn with, the newest user
+        message included; None: no bound
+    :param trim_to: how many stay when the bound is met, at most; fewer trims keep the beginning
+        of the prompt equal for many turns, which is what a provider's prompt cache pays for.
+        Half of `max_messages` when not given
+    :raises ValueError: a bound below 1, or `trim_to` above `max_messages`
+    """
+
+    def __init__(self, max_messages: int | None = None, trim_to: int | None = None) -> None:
+        if max_messages is not None and max_messages < 1:
+            raise ValueError(f"max_messages must be at least 1, or None; it is {max_messages}")
+        if trim_to is not None and (trim_to < 1 or (max_messages or trim_to) < trim_to):
+            raise ValueError(f"trim_to must be from 1 to max_messages; it is {trim_to}")
+        self.max_messages = max_messages
+        self.trim_to = trim_to or max(1, (max_messages or 2) // 2)
+        self._entries: tuple[tuple[str, str], ...] = ()
+        self.system: tuple[str, ...] = ()
+        self.spoken: tuple[Seed, ...] = ()
+
+    def add_system(self, message: str) -> ConversationMemory:
+        """It joins the request's system parameter; no bound touches it."""
+        self.system += (message,)
+        return self._add("system", message)
+
+    def add_user(self, message: str) -> ConversationMemory:
+        """It is among the first messages of an empty conversation."""
+        self.spoken += (Seed("user", message),)
+        return self._add("user", message)
+
+    def add_assistant(self, message: str) -> ConversationMemory:
+        """It is among the first messages of an empty conversation."""
+        self.spoken += (Seed("assistant", message),)
+        return self._add("assistant", message)
+
+    def _add(self, role: str, message: str) -> ConversationMemory:
+        self._entries += ((role, message),)
+        return self
+
+    def to_dict(self) -> dict[str, object]:
+        """Entries as ``{"role": ..., "message": ...}``; `max_messages` is left out when unset."""
+        entries = [{"role": role, "message": message} for role, message in self._entries]
+        bound = {} if self.max_messages is None else {"max_messages": self.max_messages}
+        return {"messages": entries, **bound}
+
+    def first_kept(self, messages: Sequence[Message]) -> int:
+        """Index of the first of `messages` that a turn still sends, when one more joins them.
+
+        Whole exchanges go, oldest first, down to `trim_to`; `len(messages)` when none can stay.
+        """
+        if self.max_messages is None or len(messages) + 1 <= self.max_messages:
+            return 0
+        beginnings = list(exchanges(messages))
+        for bound in (self.trim_to, self.max_messages):
+            for index in beginnings:
+                if len(messages) - index + 1 <= bound:
+                    return index
+        return len(messages)
+
+
+BOT_MEMORY = ConversationMemory(40, 20)

@@ -1,0 +1,126 @@
+"""What is said: Message (history), Inbound (from a person), Outbound (a part of a reply).
+
+Frozen values without behaviour. They know no platform: ids are text, bodies are the platform's
+JSON as text, blocks are the model provider's JSON, kept byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+MAX_INBOUND_CHARACTERS: Final = 16_000
+CUT_NOTE: Final = "\n[… the message was longer; the rest was cut here]"
+
+Role = Literal["user", "assistant"]
+Kind = Literal["message", "command", "edit", "decision", "moved"]
+
+_CONTROLS: Final = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_encode: Final = msgspec.json.Encoder().encode
+_decode_blocks: Final = msgspec.json.Decoder(list[dict[str, object]]).decode
+
+NO_BLOCKS: Final = msgspec.Raw(b"[]")
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One row of a history.
+
+    :param seq: its place; monotonic, never reused
+    :param blocks: a JSON array of the provider's content blocks, verbatim
+    :param at: milliseconds since 1970, UTC
+    :param sender: platform and id of the person, when it was a person
+    :param message_ids: the platform's ids of the messages it was made of
+    """
+
+    seq: int
+    role: Role
+    blocks: msgspec.Raw
+    at: int
+    sender: str | None = None
+    message_ids: tuple[str, ...] = ()
+
+
+class Sender(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who speaks. `id` (``telegram:42``) decides; `name` is data for the model, never for us."""
+
+    id: str
+    name: str = ""
+
+
+class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message from a person.
+
+    :param id: the same event always has the same id; unique within its key's platform
+    :param key: text of the session key; also the address of the reply
+    :param kind: for ``moved`` the text is the key prefix under which the chat goes on
+    :param blocks: further content blocks (images, files); a JSON array
+    :param message_id: what a reply can refer to
+    :param group: whether several people speak in this conversation
+    :param at: milliseconds since 1970, UTC
+    """
+
+    id: str
+    key: str
+    kind: Kind
+    sender: Sender
+    text: str
+    blocks: msgspec.Raw = NO_BLOCKS
+    message_id: str | None = None
+    reply_to: str | None = None
+    group: bool = False
+    at: int = 0
+
+
+class Outbound(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One part of a reply, ready for its platform.
+
+    :param id: unique in all conversations, and the same however often the part is made
+    :param body: the platform's JSON as text; None deletes the message named by `replaces`
+    :param state: `waiting` until it is next, `sending` from the save before its request leaves;
+        `held` and `failed` parts stay for people to look at and block nothing
+    :param replaces: id of the message on screen that this part becomes by an edit
+    """
+
+    id: str
+    body: str | None
+    state: Literal["waiting", "sending", "held", "failed"] = "waiting"
+    replaces: str | None = None
+    reply_to: str | None = None
+
+
+def clean(text: str) -> str:
+    """Text that every encoder takes: split surrogate pairs joined, lone halves, NUL and control
+    characters replaced or dropped; line ends are ``\\n``."""
+    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    return _CONTROLS.sub("", text)
+
+
+def cut(text: str, limit: int = MAX_INBOUND_CHARACTERS) -> str:
+    """The text, or its beginning with a note that says so."""
+    return text if len(text) <= limit else text[:limit] + CUT_NOTE
+
+
+def text_block(text: str) -> dict[str, object]:
+    return {"type": "text", "text": text}
+
+
+def encode_blocks(blocks: Iterable[dict[str, object]]) -> msgspec.Raw:
+    return msgspec.Raw(_encode(list(blocks)))
+
+
+def decode_blocks(blocks: msgspec.Raw) -> list[dict[str, object]]:
+    """
+    :raises msgspec.DecodeError: not a JSON array of objects
+    """
+    return _decode_blocks(blocks)
+
+
+def text_of(blocks: msgspec.Raw) -> str:
+    """What a person would read: the text blocks, joined."""
+    return "".join(
+        str(block.get("text", "")) for block in decode_blocks(blocks) if block["type"] == "text"
+    )

@@ -1,0 +1,55 @@
+"""The fixed sentences that people read when it is not the model that speaks.
+
+Whatever goes wrong, a person is told one of these: never the text of an exception.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+WELCOME: Final = "Hello! Write to me and I will answer. /help says what else I can do."
+HELP: Final = """\
+Write to me and I will answer.
+
+* /reset – forget everything we said and begin anew
+* /stop – stop what I am answering now
+* /id – show your id and the id of this conversation
+* /help – this text"""
+RESET: Final = "Done. I have forgotten what we said; we begin anew."
+STOPPED: Final = "Stopped."
+NOTHING_TO_STOP: Final = "There is nothing to stop."
+PAIRED: Final = "You are my owner now. " + WELCOME
+
+STRANGER: Final = "This bot is private; your id is {id}."
+TOO_FAST: Final = (
+    "That was too fast for me. Please wait a minute; I did not read your last messages."
+)
+INBOX_FULL: Final = (
+    "I have not caught up with your earlier messages yet, so I did not take this one. "
+    "Please send it again later."
+)
+
+UNREADABLE: Final = (
+    "I am sorry: I could not read our earlier conversation any more, so we begin anew. "
+    "It was set aside, not deleted. If you were waiting for an answer, please ask again."
+)
+TOO_NEW: Final = (
+    "I am sorry: our earlier conversation was written by a newer version of me that is not "
+    "running now, so we begin anew. It was set aside, not deleted."
+)
+UNAVAILABLE: Final = (
+    "I am sorry: I could not get an answer just now. Please send your message again in a while."
+)
+NO_MODEL: Final = (
+    "I am sorry: my access to the language model does not work right now, and whoever runs me "
+    "must look after it. Your message is kept; I will answer as soon as it works again."
+)
+REJECTED: Final = (
+    "I am sorry: our conversation could not be continued as it was, so from now on I begin anew. "
+    "What we said is kept, but I do not look at it any more. Please ask again."
+)
+GAVE_UP: Final = (
+    "I am sorry: I tried several times to answer this and failed each time, so I leave it. "
+    "Please try to put it differently."
+)
+INTERNAL: Final = "I am sorry: something went wrong inside me. Please try again."

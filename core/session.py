@@ -1,0 +1,404 @@
+"""Session: the library's face. One conversation with an agent, kept in any store.
+
+::
+
+    session = await Session.start(agent, store=store, key="telegram-chat:123")
+    reply = await session.run("hello")
+    await session.clear()
+
+Not how a bot works: there is no inbox and no outbox here. Saved after every completed turn, and
+only then counted as history; a run that fails, is cancelled or times out leaves it as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from hashlib import sha256
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import msgspec
+from msgspec.structs import replace
+
+from core import changes
+from core.agent import Agent
+from core.clock import Clock, SystemClock
+from core.errors import Cleared, SessionBusy, StaleSnapshot
+from core.messages import Message, Role, clean, encode_blocks, text_block
+from core.model import ModelClient
+from core.snapshot import Snapshot, Usage
+from core.snapshots import first_revision, new_id
+from core.store import SessionRef, SessionStore
+from core.turn import Finished, Place, run_turn
+
+WAITING_LIMIT: Final = 32
+
+StoreChoice = (
+    SessionStore | type[SessionStore] | tuple[type[SessionStore] | SessionStore, Mapping[str, Any]]
+)
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """
+    :param text: what the agent said, in markdown
+    :param messages: all messages of the turn, the person's first
+    :param outcome: ``answered``, ``cut``, ``refused`` or ``empty``
+    """
+
+    text: str
+    messages: tuple[Message, ...]
+    usage: Usage
+    outcome: str
+
+
+class Session:
+    """Made by `start`; safe to use from several tasks: runs wait for each other in order."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        store: SessionStore | None,
+        ref: SessionRef,
+        client: ModelClient,
+        clock: Clock,
+        closing: AsyncExitStack,
+    ) -> None:
+        self._agent = agent
+        self._store = store
+        self._ref = ref
+        self._client = client
+        self._clock = clock
+        self._closing = closing
+        self._stored = False
+        self._snapshot = self._empty()
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    @classmethod
+    async def start(
+        cls,
+        agent: Agent,
+        *,
+        store: StoreChoice | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        cwd: str | None = None,
+        store_options: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        system_prompt: str | None = None,
+        thinking: str | None = None,
+        effort: str | None = None,
+        client: ModelClient | None = None,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Load what the store has, or begin.
+
+        For the options an explicit argument wins over the snapshot, the snapshot over the agent's
+        own. For what a store is told the order is, lowest first: `store_options`, agent and cwd,
+        `id`, `key`, and the options of a tuple, which may override even the key.
+
+        :param store: an instance, a class, or a tuple of either and options; None: memory, for
+            this object's life
+        :param key: None: derived from the agent's name and `id`, else from its name and `cwd`
+        :param client: None: Claude, with the environment's key
+        :raises StoreError: what the store raises
+        """
+        chosen, own_options = store if isinstance(store, tuple) else (store, {})
+        ref = _ref(agent, key, id, cwd, store_options or {}, own_options)
+        async with AsyncExitStack() as stack:
+            opened = await _opened(chosen, stack)
+            session = cls(
+                agent, opened, ref, client or _claude(stack), clock or SystemClock(), stack
+            )
+            await session._restore(
+                model=model,
+                system_prompt=system_prompt,
+                thinking=thinking,
+                effort=effort,
+                cwd=cwd,
+            )
+            session._closing = stack.pop_all()
+        return session
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close what `start` opened."""
+        await self._closing.aclose()
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """What requests read: completed turns in the window."""
+        return self._snapshot.messages
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The conversation as it was last saved."""
+        return self._snapshot
+
+    async def run(self, text: str) -> Reply:
+        """One turn. A second run waits for the first, up to a bound.
+
+        :raises SessionBusy: too many runs wait already
+        :raises Cleared: the session was cleared meanwhile; nothing was saved
+        :raises ModelError: no answer could be had; nothing was saved
+        :raises StoreError: the turn could not be saved, and is not in the history
+        """
+        return await self._queued(text, None)
+
+    async def stream(self, text: str) -> AsyncIterator[str]:
+        """The same as `run`, piece by piece."""
+        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        said = ""
+
+        def show(so_far: str) -> bool:
+            nonlocal said
+            pieces.put_nowait(so_far[len(said) :])
+            said = so_far
+            return True
+
+        running = asyncio.create_task(self._queued(text, show))
+        running.add_done_callback(lambda _: pieces.put_nowait(None))
+        try:
+            while (piece := await pieces.get()) is not None:
+                yield piece
+            reply = await running
+            if len(reply.text) > len(said):
+                yield reply.text[len(said) :]
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def clear(self) -> None:
+        """Nothing was ever said. A run under way ends with `Cleared`.
+
+        :raises StoreError: the store could not be cleared, and nothing has changed
+        """
+        if self._store is not None:
+            await self._store.clear(self._ref)
+        self._stored = False
+        self._snapshot = self._with_options(self._empty(), self._snapshot)
+
+    # ------------------------------------------------------------------ one turn
+
+    async def _queued(self, text: str, show: Callable[[str], bool] | None) -> Reply:
+        if self._waiting >= WAITING_LIMIT:
+            raise SessionBusy(f"{WAITING_LIMIT} runs wait for this session already")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._one_turn(clean(text), show)
+        finally:
+            self._waiting -= 1
+
+    async def _one_turn(self, text: str, show: Callable[[str], bool] | None) -> Reply:
+        before = self._snapshot
+        agent = self._agent
+        asked = _asked(before, agent, text, self._clock.now())
+        journal = _Journal()
+        kept = before.messages[agent.memory.first_kept(before.messages) :]
+        execution = new_id()
+        finished = await run_turn(
+            self._agent_for(before),
+            self._client,
+            kept,
+            asked,
+            journal,
+            show,
+            place=Place(session_key=self._ref.key, execution=execution),
+            clock=self._clock,
+        )
+        said: list[tuple[Role, msgspec.Raw]] = [(step.role, step.blocks) for step in asked]
+        said += journal.said
+        said += [("assistant", blocks) for blocks in finished.blocks]
+        after = await self._append(before.epoch, said, finished)
+        return Reply(
+            text=finished.text,
+            messages=after.messages[-len(said) :],
+            usage=finished.usage,
+            outcome=finished.outcome,
+        )
+
+    async def _append(
+        self, epoch: str, said: Sequence[tuple[Role, msgspec.Raw]], finished: Finished
+    ) -> Snapshot:
+        """One save. Who lost a race appends after what the other has saved."""
+        while True:
+            before = self._snapshot
+            if before.epoch != epoch:
+                raise Cleared("the session was cleared while its answer was made")
+            now = self._clock.now()
+            after = changes.append(before, said, finished.usage, now, self._agent.memory)
+            revision = before.revision + 1 if self._stored else first_revision()
+            after = replace(after, revision=revision, updated_at=now)
+            try:
+                if self._store is not None:
+                    replaces = before.revision if self._stored else None
+                    await self._store.save(self._ref, after, replaces=replaces)
+            except StaleSnapshot:
+                epoch = await self._catch_up(epoch)
+                continue
+            if self._snapshot.epoch != epoch:
+                # Cleared between the save's begin and its end: the clearing came first or last,
+                # and the store cannot say; what was asked for last is that nothing is left.
+                await self.clear()
+                raise Cleared("the session was cleared while its answer was saved")
+            self._stored = self._store is not None
+            self._snapshot = after
+            return after
+
+    async def _catch_up(self, epoch: str) -> str:
+        assert self._store is not None
+        stored = await self._store.load(self._ref)
+        if stored is None or (self._stored and stored.epoch != epoch):
+            raise Cleared("the session was cleared elsewhere while its answer was made")
+        if stored.turn is not None:
+            raise SessionBusy("a bot is answering in this conversation")
+        self._stored = True
+        self._snapshot = stored
+        return stored.epoch
+
+    # ------------------------------------------------------------------ the small print
+
+    def _empty(self) -> Snapshot:
+        return changes.begin(revision=0, epoch=new_id(), now=self._clock.now(), cwd=self._ref.cwd)
+
+    async def _restore(self, **explicit: str | None) -> None:
+        stored = await self._store.load(self._ref) if self._store is not None else None
+        self._stored = stored is not None
+        snapshot = stored or self._empty()
+        agent = self._agent
+        defaults = {
+            "model": agent.model,
+            "system_prompt": agent.instructions,
+            "thinking": agent.thinking,
+            "effort": agent.effort,
+            "cwd": self._ref.cwd,
+        }
+        options = {
+            name: next(
+                (value for value in (explicit[name], getattr(snapshot, name)) if value is not None),
+                default,
+            )
+            for name, default in defaults.items()
+        }
+        self._snapshot = replace(snapshot, **options)
+
+    def _with_options(self, snapshot: Snapshot, old: Snapshot) -> Snapshot:
+        return replace(
+            snapshot,
+            model=old.model,
+            system_prompt=old.system_prompt,
+            thinking=old.thinking,
+            effort=old.effort,
+            cwd=old.cwd,
+        )
+
+    def _agent_for(self, snapshot: Snapshot) -> Agent:
+        return replace(
+            self._agent,
+            model=snapshot.model or self._agent.model,
+            instructions=(
+                self._agent.instructions
+                if snapshot.system_prompt is None
+                else snapshot.system_prompt
+            ),
+            thinking=snapshot.thinking,
+            effort=snapshot.effort,
+        )
+
+
+class _Journal:
+    """In memory: after a crash a Session's turn is simply not in the history."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Role, msgspec.Raw]] = []
+
+    async def answered(self, blocks: Sequence[msgspec.Raw], started: tuple[str, ...]) -> None:
+        self.said += [("assistant", each) for each in blocks]
+
+    async def results(self, blocks: msgspec.Raw) -> None:
+        self.said.append(("user", blocks))
+
+
+def _asked(snapshot: Snapshot, agent: Agent, text: str, now: int) -> list[Message]:
+    spoken: list[tuple[Role, str]] = []
+    if not snapshot.spans:
+        spoken += [(seed.role, seed.message) for seed in agent.memory.spoken]
+    spoken.append(("user", text))
+    return [
+        Message(
+            seq=snapshot.next_seq + index,
+            role=role,
+            blocks=encode_blocks([text_block(said)]),
+            at=now,
+        )
+        for index, (role, said) in enumerate(spoken)
+    ]
+
+
+def derived_key(agent: str, id: str | None, cwd: str) -> str:
+    """The key of a session that was given none."""
+    name = quote(agent, safe="-._~")
+    if id is not None:
+        return f"agent:{name}/id/{quote(id, safe='-._~')}"
+    return f"agent:{name}/cwd/{sha256(cwd.encode()).hexdigest()[:16]}"
+
+
+def _ref(
+    agent: Agent,
+    key: str | None,
+    id: str | None,
+    cwd: str | None,
+    store_options: Mapping[str, Any],
+    own_options: Mapping[str, Any],
+) -> SessionRef:
+    options: dict[str, Any] = {**store_options, "agent": agent.name, "cwd": cwd or os.getcwd()}
+    if id is not None:
+        options["id"] = id
+    if key is not None:
+        options["key"] = key
+    options |= own_options
+    if not options.get("key"):
+        options["key"] = derived_key(options["agent"], options.get("id"), options["cwd"])
+    return SessionRef(
+        key=options["key"],
+        agent=options["agent"],
+        cwd=options["cwd"],
+        id=options.get("id"),
+        options=options,
+    )
+
+
+async def _opened(
+    chosen: SessionStore | type[SessionStore] | None, stack: AsyncExitStack
+) -> SessionStore | None:
+    """An instance is its owner's to open and close; what is made here is closed here."""
+    if not isinstance(chosen, type):
+        return chosen
+    # A class may say that all who name it share one instance, as MemoryStore does.
+    store: SessionStore = getattr(chosen, "shared", chosen)()
+    if isinstance(store, AbstractAsyncContextManager):
+        await stack.enter_async_context(store)
+    return store
+
+
+def _claude(stack: AsyncExitStack) -> ModelClient:
+    from core.claude import Claude
+
+    client = Claude()
+    stack.push_async_callback(client.close)
+    return client

@@ -1,0 +1,160 @@
+"""Snapshot: the immutable, versioned value of a session, and its journal.
+
+Not a live object: nothing here waits, saves or sends. What changes a snapshot is in `changes.py`;
+where it is kept is a store's affair; it never holds keys, tokens, tool state or in-flight calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from core.errors import SnapshotTooNew, SnapshotUnreadable
+from core.messages import Inbound, Message, Outbound
+
+VERSION: Final = 1
+
+Span = tuple[int, int]
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens, as the provider counted them. `input_tokens` is what no cache served."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_creation_input_tokens + other.cache_creation_input_tokens,
+            self.cache_read_input_tokens + other.cache_read_input_tokens,
+        )
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The turn under way.
+
+    :param execution: random id of this run of the turn; a run with another id is fenced
+    :param attempt: how often it was started since its last saved step
+    :param first: seq of its first row
+    :param taken: ids of the inbox messages that it answers
+    :param steps: its rows so far: the user's message, then answers and tool results in turn
+    :param started: ids of the calls of the last answer that were about to run
+    :param shown: ids of the platform messages that already show a part of the answer
+    """
+
+    execution: str
+    attempt: int
+    first: int
+    taken: tuple[str, ...]
+    steps: tuple[Message, ...] = ()
+    started: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """Which platform messages a delivered part became."""
+
+    part: str
+    message_ids: tuple[str, ...]
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """All that survives of a conversation.
+
+    :param revision: what compare-and-set compares; random at first, then plus one a save
+    :param epoch: random; a reset makes a new one, which fences everything older
+    :param spans: first and last seq of all rows that are history, in reading order
+    :param window: the seq from which `messages` and requests read
+    :param messages: the history in the window: whole exchanges, never an unanswered call
+    :param sent: the last delivered parts
+    :param seen: the last inbound ids, oldest first
+    :param erase: row ranges that the next save deletes; never stored
+    """
+
+    version: int = VERSION
+    revision: int
+    epoch: str
+    created_at: int
+    updated_at: int
+    id: str | None = None
+    model: str | None = None
+    system_prompt: str | None = None
+    thinking: str | None = None
+    effort: str | None = None
+    cwd: str | None = None
+    chosen: Mapping[str, str] = {}
+    spans: tuple[Span, ...] = ()
+    window: int = 0
+    messages: tuple[Message, ...] = ()
+    next_seq: int = 1
+    inbox: tuple[Inbound, ...] = ()
+    turn: Turn | None = None
+    outbox: tuple[Outbound, ...] = ()
+    sent: tuple[Sent, ...] = ()
+    seen: tuple[str, ...] = ()
+    usage: Usage = Usage()
+    erase: tuple[Span, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Message, ...]:
+        """The rows that this value holds, in order of their seq."""
+        return self.messages + self.turn.steps if self.turn else self.messages
+
+    @property
+    def next_part(self) -> Outbound | None:
+        """The part that must leave before all others."""
+        for part in self.outbox:
+            if part.state in ("waiting", "sending"):
+                return part
+        return None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether an engine has anything to do here."""
+        return bool(self.inbox or self.turn or self.next_part)
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """The whole value as JSON, `erase` aside."""
+    return _encode(msgspec.structs.replace(snapshot, erase=()))
+
+
+def decode(data: bytes) -> Snapshot:
+    """
+    :raises SnapshotTooNew: written by a newer version
+    :raises SnapshotUnreadable: not JSON, too deep, or not a snapshot
+    """
+    try:
+        value: object = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SnapshotUnreadable(f"the stored snapshot is not JSON: {error}") from error
+    return migrate(value, data)
+
+
+def migrate(value: object, data: bytes) -> Snapshot:
+    """The one way in: a newer version is refused, an older one brought up, all else unreadable.
+
+    :param value: the decoded JSON, looked at for its version only
+    :param data: the same as it was stored
+    """
+    version = value.get("version") if isinstance(value, dict) else None
+    if not isinstance(version, int) or version < 1:
+        raise SnapshotUnreadable("the stored snapshot has no version")
+    if version > VERSION:
+        raise SnapshotTooNew(
+            f"the stored snapshot has version {version}, this chinwag reads up to {VERSION}: "
+            "update chinwag"
+        )
+    try:
+        return msgspec.json.decode(data, type=Snapshot)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise SnapshotUnreadable(f"the stored snapshot is not one: {error}") from error

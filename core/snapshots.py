@@ -1,0 +1,108 @@
+"""Snapshots: load, and change by compare-and-set. The one place where a bot saves conversations.
+
+A change is a pure function; when somebody else saved first it is applied again to what they saved.
+That alone makes two tasks in one process, and two processes on one database, equally safe. Nothing
+here knows what a change means.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from core.clock import Clock
+from core.errors import StaleSnapshot
+from core.snapshot import Snapshot
+from core.store import SessionRef, SessionStore
+
+CACHED: Final = 1_000
+
+Change = Callable[[Snapshot | None], Snapshot | None]
+
+
+def first_revision() -> int:
+    """Random, so that whoever saw a conversation that was cleared fits no later one."""
+    return secrets.randbits(48)
+
+
+def new_id() -> str:
+    """For epochs and executions."""
+    return secrets.token_hex(8)
+
+
+class Snapshots:
+    """
+    :param ref: what the store is told about a key
+    """
+
+    def __init__(self, store: SessionStore, clock: Clock, ref: Callable[[str], SessionRef]) -> None:
+        self._store = store
+        self._clock = clock
+        self._ref = ref
+        self._cached: OrderedDict[str, Snapshot] = OrderedDict()
+        self._fresh: dict[str, str] = {}
+
+    async def load(self, key: str) -> Snapshot | None:
+        """From memory while the key is worked on, else from the store."""
+        if key in self._cached:
+            return self._cached[key]
+        snapshot = await self._store.load(self._ref(key))
+        if snapshot is not None:
+            self._remember(key, snapshot)
+        return snapshot
+
+    async def update(self, key: str, change: Change) -> tuple[Snapshot | None, bool]:
+        """What is stored afterwards, and whether the change applied.
+
+        :raises StoreError: what the store raises, `StaleSnapshot` aside; the outcome may be
+            unknown, and the next load asks the store
+        """
+        while True:
+            before = await self.load(key)
+            after = change(before)
+            if after is before or after is None:
+                return before, False
+            after = replace(
+                after,
+                revision=first_revision() if before is None else before.revision + 1,
+                updated_at=self._clock.now(),
+            )
+            self._cached.pop(key, None)
+            try:
+                await self._store.save(
+                    self._ref(key), after, replaces=before.revision if before else None
+                )
+            except StaleSnapshot:
+                continue
+            after = replace(after, erase=()) if after.erase else after
+            self._remember(key, after)
+            self._mark_fresh(key, before, after)
+            return after, True
+
+    def forget(self, key: str) -> None:
+        """Nothing of this key is kept in memory any more."""
+        self._cached.pop(key, None)
+
+    def take_fresh(self, key: str, part_id: str) -> bool:
+        """Whether this process itself marked the part for a send it has yet to make. Asked once:
+        from then on the part is uncertain."""
+        return self._fresh.pop(key, None) == part_id
+
+    def _remember(self, key: str, snapshot: Snapshot) -> None:
+        self._cached[key] = snapshot
+        if len(self._cached) > CACHED:
+            self._cached.popitem(last=False)
+
+    def _mark_fresh(self, key: str, before: Snapshot | None, after: Snapshot) -> None:
+        part = after.next_part
+        if part is None:
+            self._fresh.pop(key, None)
+            return
+        was = before.next_part if before else None
+        unchanged = was is not None and was.id == part.id and was.state == part.state
+        if part.state == "sending" and not unchanged:
+            self._fresh[key] = part.id

@@ -1,0 +1,140 @@
+"""The seam to a database: SessionStore (all that a Session needs) and BotStore (what a bot adds).
+
+Protocols and values only. An implementation is one file in `stores/`, proved by the contract suite
+in `tests/stores/contract.py`. Stores compare keys as exact text and never parse them; a store never
+turns unreadable into empty; every failure travels up as an error of `core.errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
+
+import msgspec
+
+from core.keys import check_key
+from core.messages import Message
+from core.snapshot import Snapshot
+
+
+class SessionRef(msgspec.Struct, frozen=True):
+    """What every store call is told about its session.
+
+    :param key: 1 to 255 characters, no NUL; every built-in store goes by it alone
+    :param agent: the agent's name
+    :param cwd: the working directory
+    :param id: the session id, when it has one
+    :param options: free options of whoever configured the store
+    :raises InvalidKey: the key cannot be one
+    """
+
+    key: str
+    agent: str = ""
+    cwd: str = ""
+    id: str | None = None
+    options: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        check_key(self.key)
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """One conversation in a list.
+
+    :param messages: rows of history, trimmed ones included
+    :param updated_at: milliseconds since 1970, UTC
+    """
+
+    key: str
+    messages: int
+    unfinished: bool
+    updated_at: int
+
+
+@runtime_checkable
+class SessionStore(Protocol):
+    """Load, save, clear: all that a custom store must write."""
+
+    async def load(self, ref: SessionRef) -> Snapshot | None:
+        """None: nothing is stored under this key.
+
+        :raises SnapshotUnreadable: something is, and it cannot be read; it stays as it is
+        :raises SnapshotTooNew: a newer version wrote it; it stays as it is
+        :raises StoreUnavailable: the database did not answer
+        """
+        ...
+
+    async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
+        """Durable when this returns.
+
+        :param replaces: the stored revision the caller saw; None: nothing may be stored
+        :raises StaleSnapshot: another revision is stored; nothing was changed
+        :raises StoreUnavailable: the outcome is unknown: load again before anything else
+        """
+        ...
+
+    async def clear(self, ref: SessionRef) -> None:
+        """`load` gives None afterwards. Clearing what is not there, or is unreadable, is fine."""
+        ...
+
+
+class Notes(Protocol):
+    """Small things that are no session: owner, pairing code, bot id per account."""
+
+    async def get(self, name: str) -> bytes | None:
+        """None: there is no such note."""
+        ...
+
+    async def put(self, name: str, value: bytes | None, *, was: bytes | None) -> bool:
+        """Compare-and-set: False, and nothing changed, unless the note is `was` (None: absent).
+
+        :param value: None removes the note
+        """
+        ...
+
+
+@runtime_checkable
+class BotStore(SessionStore, Protocol):
+    """What a bot needs besides. An async context manager: open inside, closed outside."""
+
+    @property
+    def notes(self) -> Notes: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def unfinished(self) -> AsyncIterator[str]:
+        """Keys of the sessions with something to do, by an index, never by a scan of all."""
+        ...
+
+    def summaries(
+        self, prefix: str = "", after: str | None = None, limit: int = 100
+    ) -> AsyncIterator[Summary]:
+        """Conversations in order of their key, from the first key behind `after`."""
+        ...
+
+    def archive(
+        self, ref: SessionRef, before: int | None = None, limit: int = 100
+    ) -> AsyncIterator[Message]:
+        """Rows of history with a seq below `before` (None: from the end), newest first, trimmed
+        ones included. A store that keeps only the window gives only that, and says so."""
+        ...
+
+    async def move(self, old: str, new: str) -> None:
+        """Every key that is `old`, or begins with `old` and a slash, begins with `new` instead.
+
+        A conversation that is already there follows the moved one (`changes.move`). One
+        transaction; a second time changes nothing.
+        """
+        ...
+
+    async def set_aside(self, ref: SessionRef) -> None:
+        """The stored bytes are kept under another name, and the key is free."""
+        ...

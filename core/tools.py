@@ -1,0 +1,192 @@
+"""Tools: Python functions that a model may call.
+
+A tool's schema comes from its type hints, its description from its docstring; what the model
+sends is checked against the schema before the function sees it. Nothing here decides which tools an
+agent has, or runs several of them: that is the turn's affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final, get_type_hints, overload
+
+import msgspec
+
+from core import history
+from core.errors import ToolError
+from core.events import trouble
+from core.model import ToolCall
+
+DEFAULT_TIMEOUT: Final = 60.0
+MAX_RESULT_CHARACTERS: Final = 100_000
+
+
+class ToolContext(msgspec.Struct, frozen=True):
+    """What a tool may know about where it runs: a parameter with this type receives it.
+
+    :param state: shared by all tool calls of one execution, gone afterwards, never shown to the
+        model
+    """
+
+    state: MutableMapping[str, Any]
+    session_key: str
+    execution_id: str
+    call_id: str
+    agent: str
+    sender: str | None
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """
+    :param repeatable: after a crash in the middle of a call it is run again; others are reported
+        to the model as interrupted
+    :param timeout: seconds
+    :param json: the provider's JSON: name, description, input_schema
+    """
+
+    name: str
+    function: Callable[..., Any]
+    arguments: type[msgspec.Struct]
+    context_parameter: str | None
+    repeatable: bool
+    timeout: float
+    json: msgspec.Raw
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *, name: str | None = None, repeatable: bool = False, timeout: float = DEFAULT_TIMEOUT
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    repeatable: bool = False,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function.
+
+    ::
+
+        @tool
+        async def weather(city: Annotated[str, Meta(description="its English name")]) -> str:
+            \"\"\"Today's weather in a city.\"\"\"
+
+    A function that is not `async` runs in a thread; when it exceeds its time, its result is not
+    waited for, but the thread cannot be stopped.
+
+    :raises TypeError: a parameter has no type hint, or one that has no JSON schema
+    """
+    if function is None:
+        return lambda decorated: _made(decorated, name, repeatable, timeout)
+    return _made(function, name, repeatable, timeout)
+
+
+def _made(function: Callable[..., Any], name: str | None, repeatable: bool, timeout: float) -> Tool:
+    label = name or function.__name__
+    hints = get_type_hints(function, include_extras=True)
+    fields: list[Any] = []
+    context_parameter = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(f"tool {label}: *args and **kwargs cannot be described to a model")
+        if parameter.name not in hints:
+            raise TypeError(f"tool {label}: parameter {parameter.name!r} needs a type hint")
+        hint = hints[parameter.name]
+        if hint is ToolContext:
+            context_parameter = parameter.name
+        elif parameter.default is parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint, parameter.default))
+    arguments = msgspec.defstruct(label, fields, kw_only=True, forbid_unknown_fields=True)
+    description = inspect.getdoc(function) or ""
+    return Tool(
+        name=label,
+        function=function,
+        arguments=arguments,
+        context_parameter=context_parameter,
+        repeatable=repeatable,
+        timeout=timeout,
+        json=msgspec.Raw(
+            msgspec.json.encode(
+                {"name": label, "description": description, "input_schema": _schema(arguments)}
+            )
+        ),
+    )
+
+
+def _schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
+    (root,), components = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
+    schema = dict(components.pop(root["$ref"].removeprefix("#/$defs/")))
+    schema.pop("title", None)
+    return {**schema, "$defs": components} if components else schema
+
+
+async def run_tool(tools: dict[str, Tool], call: ToolCall, context: ToolContext) -> history.Block:
+    """The tool_result block of one call. Whatever goes wrong is a plain sentence for the model;
+    the exception itself, which may hold anything, is only logged by its type."""
+    wanted = tools.get(call.name)
+    if wanted is None:
+        known = ", ".join(sorted(tools)) or "none"
+        return _failed(call, f"There is no tool called {call.name!r}. Tools: {known}.")
+    try:
+        given = msgspec.convert(call.input, wanted.arguments)
+    except msgspec.ValidationError as error:
+        return _failed(call, f"The arguments do not fit: {error}")
+    keywords = {field: getattr(given, field) for field in given.__struct_fields__}
+    if wanted.context_parameter:
+        keywords[wanted.context_parameter] = context
+    try:
+        async with asyncio.timeout(wanted.timeout) as limit:
+            value = await _called(wanted.function, keywords)
+    except ToolError as error:
+        return _failed(call, str(error))
+    except TimeoutError as error:
+        if limit.expired():
+            return _failed(call, f"{call.name} did not answer within {wanted.timeout:g} seconds.")
+        return _broke(call, context, error)
+    except Exception as error:
+        return _broke(call, context, error)
+    return history.result(call.id, _readable(value))
+
+
+async def _called(function: Callable[..., Any], keywords: dict[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(**keywords)
+    return await asyncio.to_thread(functools.partial(function, **keywords))
+
+
+def _broke(call: ToolCall, context: ToolContext, error: Exception) -> history.Block:
+    trouble(
+        "tool.failed",
+        context.session_key,
+        execution=context.execution_id,
+        tool=call.name,
+        error=type(error).__name__,
+    )
+    return _failed(call, f"{call.name} failed because of an internal error.")
+
+
+def _failed(call: ToolCall, sentence: str) -> history.Block:
+    return history.result(call.id, sentence, error=True)
+
+
+def _readable(value: object) -> str:
+    if value is None:
+        return "Done."
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    text = text.encode("utf-8", "replace").decode()
+    if len(text) > MAX_RESULT_CHARACTERS:
+        text = text[:MAX_RESULT_CHARACTERS] + "\n[… the result was longer; the rest was cut here]"
+    return text if text.strip() else "Done; there is no output."

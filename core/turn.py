@@ -1,0 +1,353 @@
+"""One turn: from messages that wait to a finished answer, with tools in between.
+
+Knows no store and no platform: what must survive goes through the Journal, what may be shown
+through `show`. It retries the model, bounds the time, and ends with an answer that can be said, or
+with an error of `core.errors` that says whose fault it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from core import history
+from core.agent import Agent
+from core.clock import Clock
+from core.errors import ModelRejected, ModelUnavailable
+from core.events import emit, trouble
+from core.failpoints import failpoint
+from core.messages import Message, encode_blocks, text_block, text_of
+from core.model import Answer, ModelClient, Request, ToolCall
+from core.snapshot import Usage
+from core.tools import ToolContext, run_tool
+
+ATTEMPTS: Final = 3
+RETRY_WAIT: Final = 1.0
+MAX_RETRY_WAIT: Final = 5.0
+MAX_PAUSES: Final = 8
+
+CUT_SHORT: Final = " …\n\n[The answer was cut here because it grew too long.]"
+NO_ANSWER: Final = "I have no answer to that. Please try to put it differently."
+REFUSAL: Final = "I cannot help with that."
+
+Show = Callable[[str], bool]
+
+
+class Journal(Protocol):
+    """What survives of a turn under way. Each call is durable when it returns.
+
+    :raises Fenced: this turn is no longer the one
+    """
+
+    async def answered(self, blocks: Sequence[msgspec.Raw], started: tuple[str, ...]) -> None:
+        """Assistant messages, the last of which calls tools; those in `started` run next."""
+        ...
+
+    async def results(self, blocks: msgspec.Raw) -> None: ...
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """
+    :param blocks: the assistant messages that the journal does not have yet
+    :param text: what the person is told, in markdown
+    :param outcome: ``answered``, ``cut``, ``refused`` or ``empty``
+    :param window: the seq from which the messages were sent, when not all could be
+    """
+
+    blocks: tuple[msgspec.Raw, ...]
+    text: str
+    usage: Usage
+    outcome: str
+    window: int | None = None
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the turn belongs: for tools and events."""
+
+    session_key: str
+    execution: str
+    sender: str | None = None
+
+
+async def run_turn(
+    agent: Agent,
+    client: ModelClient,
+    messages: Sequence[Message],
+    steps: Sequence[Message],
+    journal: Journal,
+    show: Show | None = None,
+    *,
+    started: tuple[str, ...] = (),
+    place: Place,
+    clock: Clock,
+) -> Finished:
+    """
+    :param messages: the history in its window
+    :param steps: the turn's own messages so far: at first what the person said
+    :param started: calls of the last step that were about to run when an earlier attempt ended
+    :raises Fenced: from the journal
+    :raises ModelError: no answer could be had
+    """
+    run = _Run(agent, client, tuple(messages), list(steps), journal, show, place, clock)
+    try:
+        async with asyncio.timeout(agent.turn_timeout) as limit:
+            return await run.finish(started)
+    except TimeoutError as error:
+        if limit.expired():
+            raise ModelUnavailable(f"no answer within {agent.turn_timeout:g} s") from error
+        raise
+
+
+class _Run:
+    """The mutable part of a turn: what was said in it so far."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        client: ModelClient,
+        messages: tuple[Message, ...],
+        steps: list[Message],
+        journal: Journal,
+        show: Show | None,
+        place: Place,
+        clock: Clock,
+    ) -> None:
+        self._agent = agent
+        self._client = client
+        self._messages = messages
+        self._steps = steps
+        self._journal = journal
+        self._show = show
+        self._place = place
+        self._clock = clock
+        self._tools = {tool.name: tool for tool in agent.tools}
+        self._state: dict[str, Any] = {}
+        self._usage = Usage()
+        self._window: int | None = None
+        self._before = _preamble(steps)
+        self._piece = ""
+        self._visible = False
+        self._unjournaled: list[msgspec.Raw] = []
+
+    async def finish(self, started: tuple[str, ...]) -> Finished:
+        await self._resume(started)
+        pauses = empties = 0
+        while True:
+            rounds = sum(1 for step in self._steps if history.calls(step))
+            answer = await self._ask(use_tools=rounds < self._agent.max_rounds)
+            if answer.stop_reason == "refusal":
+                return self._finished(text=REFUSAL, outcome="refused")
+            if answer.calls and answer.stop_reason == "tool_use":
+                await self._use_tools(answer)
+                continue
+            if answer.stop_reason == "pause_turn" and pauses < MAX_PAUSES:
+                pauses += 1
+                self._before += answer.text
+                self._add_answer(answer.blocks)
+                continue
+            if not answer.text.strip():
+                if empties == 0 and answer.stop_reason not in _CUT:
+                    empties += 1
+                    continue
+                return self._finished(text=self._before + NO_ANSWER, outcome="empty")
+            return self._said(answer)
+
+    def _said(self, answer: Answer) -> Finished:
+        blocks = answer.blocks
+        if answer.calls:
+            # The answer was cut in the middle of a call, or calls what must not be called any
+            # more: nobody will run that, and a history cannot hold it. What was said stays.
+            blocks = encode_blocks([text_block(answer.text)])
+        cut = answer.stop_reason in _CUT
+        text = (self._before + answer.text).strip()
+        return Finished(
+            blocks=(*self._unjournaled, blocks),
+            text=text + CUT_SHORT if cut else text,
+            usage=self._usage,
+            outcome="cut" if cut else "answered",
+            window=self._window,
+        )
+
+    def _finished(self, *, text: str, outcome: str) -> Finished:
+        """A fixed sentence takes the place of what the model said."""
+        return Finished(
+            blocks=(encode_blocks([text_block(text)]),),
+            text=text,
+            usage=self._usage,
+            outcome=outcome,
+            window=self._window,
+        )
+
+    def _add(self, role: str, blocks: msgspec.Raw) -> None:
+        self._steps.append(
+            Message(
+                seq=self._steps[-1].seq + 1,
+                role="assistant" if role == "assistant" else "user",
+                blocks=blocks,
+                at=0,
+            )
+        )
+
+    def _add_answer(self, blocks: msgspec.Raw) -> None:
+        self._unjournaled.append(blocks)
+        self._add("assistant", blocks)
+
+    # ------------------------------------------------------------------ the model
+
+    async def _ask(self, *, use_tools: bool) -> Answer:
+        """An answer, after retries, and on a shorter history when the whole is refused."""
+        try:
+            return await self._persist(use_tools)
+        except ModelRejected as error:
+            if not self._messages:
+                raise
+            trouble(
+                "model.rejected",
+                self._place.session_key,
+                execution=self._place.execution,
+                messages=len(self._messages),
+                error=str(error),
+            )
+            beginnings = list(history.exchanges(self._messages))
+            last = beginnings[-1] if len(beginnings) > 1 else len(self._messages)
+            self._messages = self._messages[last:]
+            first = (*self._messages, *self._steps)[0]
+            self._window = first.seq
+            return await self._persist(use_tools)
+
+    async def _persist(self, use_tools: bool) -> Answer:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return await self._attempt(use_tools)
+            except ModelUnavailable as error:
+                wait = error.retry_after or RETRY_WAIT * 2 ** (attempt - 1)
+                # A wait that somebody sits in front of is short; a service that asks for more
+                # gets an apology now rather than an answer in an hour.
+                if self._visible or attempt == ATTEMPTS or wait > MAX_RETRY_WAIT:
+                    raise
+                emit(
+                    "model.again",
+                    self._place.session_key,
+                    execution=self._place.execution,
+                    attempt=attempt,
+                    error=str(error),
+                )
+                await self._clock.sleep(wait + random.uniform(0, RETRY_WAIT / 4))
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    async def _attempt(self, use_tools: bool) -> Answer:
+        self._piece = ""
+        asked = self._clock.monotonic()
+        failpoint("before_model")
+        answer = await self._client.answer(self._request(use_tools), self._on_text)
+        failpoint("answered")
+        self._usage += answer.usage
+        emit(
+            "answered",
+            self._place.session_key,
+            execution=self._place.execution,
+            ms=round((self._clock.monotonic() - asked) * 1000, 1),
+            stop=answer.stop_reason,
+            calls=len(answer.calls),
+            input=answer.usage.input_tokens,
+            cached=answer.usage.cache_read_input_tokens,
+            output=answer.usage.output_tokens,
+        )
+        return answer
+
+    def _request(self, use_tools: bool) -> Request:
+        agent = self._agent
+        return Request(
+            model=agent.model_name,
+            system=tuple(text for text in (agent.instructions, *agent.memory.system) if text),
+            messages=history.repair((*self._messages, *self._steps)),
+            tools=tuple(tool.json for tool in agent.tools),
+            use_tools=use_tools,
+            max_tokens=agent.max_tokens,
+            thinking=agent.thinking,
+            effort=agent.effort,
+        )
+
+    def _on_text(self, piece: str) -> None:
+        self._piece += piece
+        if self._show and self._show(self._before + self._piece):
+            self._visible = True
+
+    # ------------------------------------------------------------------ tools
+
+    async def _use_tools(self, answer: Answer) -> None:
+        if answer.text.strip():
+            self._before += answer.text.strip() + "\n\n"
+        self._add_answer(answer.blocks)
+        await self._journal.answered(
+            tuple(self._unjournaled), tuple(call.id for call in answer.calls)
+        )
+        self._unjournaled.clear()
+        await self._run_calls(answer.calls)
+
+    async def _run_calls(
+        self, calls: Sequence[ToolCall], interrupted: frozenset[str] = frozenset()
+    ) -> None:
+        """All at once; the results in the order of the calls."""
+        failpoint("before_tools")
+        began = self._clock.monotonic()
+        blocks = encode_blocks(
+            await asyncio.gather(*(self._result(call, interrupted) for call in calls))
+        )
+        failpoint("tools_done")
+        emit(
+            "tools",
+            self._place.session_key,
+            execution=self._place.execution,
+            ms=round((self._clock.monotonic() - began) * 1000, 1),
+            tools=[call.name for call in calls],
+        )
+        await self._journal.results(blocks)
+        self._add("user", blocks)
+
+    async def _result(self, call: ToolCall, interrupted: frozenset[str]) -> history.Block:
+        if call.id in interrupted:
+            return history.result(call.id, history.INTERRUPTED, error=True)
+        context = ToolContext(
+            state=self._state,
+            session_key=self._place.session_key,
+            execution_id=self._place.execution,
+            call_id=call.id,
+            agent=self._agent.name,
+            sender=self._place.sender,
+        )
+        return await run_tool(self._tools, call, context)
+
+    async def _resume(self, started: tuple[str, ...]) -> None:
+        """An earlier attempt ended between a call and its result: a call that had started and
+        must not be repeated is reported to the model, the others run."""
+        pending = [
+            ToolCall(id=str(call["id"]), name=str(call["name"]), input=dict(call["input"]))
+            for call in history.calls(self._steps[-1])
+        ]
+        if not pending:
+            return
+        interrupted = frozenset(
+            call.id for call in pending if call.id in started and not self._repeatable(call.name)
+        )
+        await self._run_calls(pending, interrupted)
+
+    def _repeatable(self, name: str) -> bool:
+        tool = self._tools.get(name)
+        return tool is not None and tool.repeatable
+
+
+def _preamble(steps: Sequence[Message]) -> str:
+    """What an earlier attempt has said between its tool calls."""
+    said = ""
+    for step in steps[max(history.exchanges(steps), default=0) :]:
+        text = text_of(step.blocks).strip() if step.role == "assistant" else ""
+        said += f"{text}\n\n" if text else ""
+    return said
+
+
+_CUT: Final = ("max_tokens", "model_context_window_exceeded")

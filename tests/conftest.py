@@ -1,0 +1,12 @@
+"""What holds for every test: a developer's own settings and tokens never reach one."""
+
+import os
+
+# Read by python-telegram-bot when it is imported; without it reading a flood penalty warns.
+os.environ["PTB_TIMEDELTA"] = "1"
+
+_OURS = ("ANTHROPIC_", "CHINWAG_", "SLACK_", "TELEGRAM_")
+_ASKED_OF_THE_SUITE = "CHINWAG_REQUIRE"  # the programs that must be there: no setting of a bot
+
+for _name in [n for n in os.environ if n.startswith(_OURS) and n != _ASKED_OF_THE_SUITE]:
+    del os.environ[_name]
