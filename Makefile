@@ -16,7 +16,7 @@ setup: .venv/.done ## make .venv with the command chinwag in it
 	@touch $@
 
 demo: setup ## try it: no account, no key, no network
-	@$(BIN)/python -m bots demo
+	@$(BIN)/chinwag playground
 
 test: check ## everything that CI runs: the checks, then the tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not crash"

@@ -17,6 +17,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     :param max_tokens: of one answer
     :param max_rounds: how often tools may run in one turn
     :param turn_timeout: seconds for a whole turn, tools included
+    :raises ValueError: two tools have the same name
     """
 
     name: str = "assistant"
@@ -30,7 +31,15 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     max_rounds: int = 8
     turn_timeout: float = 120.0
 
+    def __post_init__(self) -> None:
+        names = [tool.name for tool in self.tools]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            # A model refuses such a request, and every conversation with it.
+            raise ValueError(f"agent {self.name}: two tools are called {', '.join(twice)}")
+
     @property
     def model_name(self) -> str:
-        """The provider's own name of the model."""
-        return self.model.rpartition("/")[2]
+        """The provider's own name of the model, which may hold slashes itself."""
+        provider, slash, name = self.model.partition("/")
+        return name if slash else provider

@@ -75,6 +75,7 @@ def notice(snapshot: Snapshot, bodies: Sequence[str]) -> Snapshot:
 
 def reset(snapshot: Snapshot, epoch: str) -> Snapshot:
     """Everything said is forgotten; what was seen and what the chat chose is not."""
+    last = snapshot.next_seq - 1
     return replace(
         snapshot,
         epoch=epoch,
@@ -85,7 +86,7 @@ def reset(snapshot: Snapshot, epoch: str) -> Snapshot:
         turn=None,
         outbox=_retractions(snapshot.turn, epoch),
         sent=(),
-        erase=((1, snapshot.next_seq - 1),),
+        erase=((1, last),) if last else (),
     )
 
 
@@ -222,7 +223,7 @@ def commit(
             spans=_joined((*snapshot.spans, (turn.first, rows[-1].seq))),
             window=snapshot.window if window is None else window,
             messages=messages,
-            next_seq=rows[-1].seq + 1,
+            next_seq=snapshot.next_seq + len(blocks),
             inbox=_untaken(snapshot, turn),
             turn=None,
             usage=snapshot.usage + usage,
@@ -285,8 +286,9 @@ def postpone(snapshot: Snapshot, fence: Fence, bodies: Sequence[str]) -> Snapsho
 
 
 def sending(snapshot: Snapshot, part_id: str) -> Snapshot:
-    """The part's request is about to leave."""
-    return _with_state(snapshot, part_id, "sending")
+    """The part's request is about to leave; only that of the next part ever is."""
+    part = snapshot.next_part
+    return _next_sending(snapshot) if part and part.id == part_id else snapshot
 
 
 def put_back(snapshot: Snapshot, part_id: str) -> Snapshot:
@@ -296,12 +298,12 @@ def put_back(snapshot: Snapshot, part_id: str) -> Snapshot:
 
 def hold(snapshot: Snapshot, part_id: str) -> Snapshot:
     """Nobody knows whether the part was sent, and it must not come twice."""
-    return _next_sending(_with_state(snapshot, part_id, "held"))
+    return _put_away(snapshot, part_id, "held")
 
 
 def fail(snapshot: Snapshot, part_id: str) -> Snapshot:
     """The platform will never take this part."""
-    return _next_sending(_with_state(snapshot, part_id, "failed"))
+    return _put_away(snapshot, part_id, "failed")
 
 
 def gone(snapshot: Snapshot) -> Snapshot:
@@ -328,25 +330,34 @@ def delivered(snapshot: Snapshot, part_id: str, message_ids: tuple[str, ...]) ->
 def move(old: Snapshot, new: Snapshot | None, key: str) -> Snapshot:
     """`old` goes on under `key`; what was already said there follows it, renumbered.
 
-    A turn under way goes on at the end of both; the newer one of two begins again.
+    A turn under way goes on at the end of both; the newer one of two begins again. No message is
+    refused for a full inbox: both were accepted. Each of two parts that were leaving may be on the
+    screen, and still says so.
     """
     if new is None:
         return replace(old, inbox=_addressed(old.inbox, key))
     offset = old.next_seq - 1
     turn = old.turn or new.turn
     next_seq = offset + new.next_seq
-    erase = list(old.erase)
+    erase = old.erase
+    outbox = old.outbox + new.outbox
+    spans = old.spans
     if old.turn:
-        erase.append((old.turn.first, old.turn.steps[-1].seq))
+        erase += (_rows_of(old.turn),)
+        spans = _run_on(spans, erase[-1])
+        outbox += _retractions(new.turn, new.turn.execution) if new.turn else ()
+    for first, last in new.spans:
+        spans = _joined((*spans, (first + offset, last + offset)))
     if new.turn:
-        erase.append((new.turn.first + offset, new.turn.steps[-1].seq + offset))
+        first, last = _rows_of(new.turn)
+        erase += ((first + offset, last + offset),)
+        spans = _run_on(spans, erase[-1])
     if turn:
         steps = tuple(replace(step, seq=next_seq + index) for index, step in enumerate(turn.steps))
         turn = replace(turn, first=next_seq, steps=steps)
         next_seq += len(steps)
     later = tuple(replace(row, seq=row.seq + offset) for row in new.messages)
     trimmed = bool(new.spans) and new.window > new.spans[0][0]
-    spans = old.spans + tuple((first + offset, last + offset) for first, last in new.spans)
     unseen = tuple(inbound_id for inbound_id in new.seen if inbound_id not in old.seen)
     return replace(
         old,
@@ -357,11 +368,11 @@ def move(old: Snapshot, new: Snapshot | None, key: str) -> Snapshot:
         next_seq=next_seq,
         inbox=_addressed(old.inbox + new.inbox, key),
         turn=turn,
-        outbox=old.outbox + new.outbox,
+        outbox=outbox,
         sent=(old.sent + new.sent)[-SENT_LIMIT:],
         seen=(old.seen + unseen)[-SEEN_LIMIT:],
         usage=old.usage + new.usage,
-        erase=tuple(erase),
+        erase=erase,
     )
 
 
@@ -435,17 +446,16 @@ def _last_taken(snapshot: Snapshot, turn: Turn) -> Inbound | None:
     return taken[-1] if taken else None
 
 
+def _rows_of(turn: Turn) -> Span:
+    return turn.first, turn.steps[-1].seq
+
+
 def _abandoned(snapshot: Snapshot, turn: Turn) -> Snapshot:
-    rows: Span = (turn.first, turn.steps[-1].seq)
-    spans = snapshot.spans
-    if spans and spans[-1][1] + 1 == turn.first:
-        # Numbers of erased rows are never used again: the span runs on over them, so that spans
-        # parted only by erased rows stay one.
-        spans = (*spans[:-1], (spans[-1][0], rows[1]))
+    rows = _rows_of(turn)
     outbox = snapshot.outbox + _retractions(turn, turn.execution)
     return replace(
         snapshot,
-        spans=spans,
+        spans=_run_on(snapshot.spans, rows),
         inbox=_untaken(snapshot, turn),
         turn=None,
         outbox=outbox,
@@ -453,15 +463,23 @@ def _abandoned(snapshot: Snapshot, turn: Turn) -> Snapshot:
     )
 
 
+def _run_on(spans: tuple[Span, ...], erased: Span) -> tuple[Span, ...]:
+    """Numbers of erased rows are never used again: the span before them runs on over them, so
+    that spans parted only by erased rows stay one."""
+    if spans and spans[-1][1] + 1 == erased[0]:
+        return (*spans[:-1], (spans[-1][0], erased[1]))
+    return spans
+
+
 def _joined(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+    """The last two are one when no number is between them."""
     if len(spans) > 1 and spans[-2][1] + 1 == spans[-1][0]:
         return (*spans[:-2], (spans[-2][0], spans[-1][1]))
     return spans
 
 
 def _parts(name: str, bodies: Sequence[str], asked: Inbound | None) -> tuple[Outbound, ...]:
-    # In a group the reply says what it answers; between two people that is plain.
-    reply_to = asked.message_id if asked is not None and asked.group else None
+    reply_to = asked.message_id if asked is not None else None
     return tuple(
         Outbound(id=f"{name}.{index}", body=body, reply_to=reply_to if index == 0 else None)
         for index, body in enumerate(bodies)
@@ -499,9 +517,18 @@ def _next_sending(snapshot: Snapshot) -> Snapshot:
     return _with_state(snapshot, part.id, "sending") if part else snapshot
 
 
+def _put_away(snapshot: Snapshot, part_id: str, state: str) -> Snapshot:
+    """A part that only waits for people from now on makes room for the next one."""
+    after = _with_state(snapshot, part_id, state)
+    return after if after is snapshot else _next_sending(after)
+
+
 def _with_state(snapshot: Snapshot, part_id: str, state: str) -> Snapshot:
+    """A part that is held or has failed is out of the way for good, and stays as it is."""
     outbox = tuple(
-        msgspec.structs.replace(part, state=state) if part.id == part_id else part
+        msgspec.structs.replace(part, state=state)
+        if part.id == part_id and part.state in ("waiting", "sending")
+        else part
         for part in snapshot.outbox
     )
     return snapshot if outbox == snapshot.outbox else replace(snapshot, outbox=_bounded(outbox))

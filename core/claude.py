@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 60.0
+END_SECONDS: Final = 0.1
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -45,7 +46,8 @@ class Claude:
         *,
         silence: float = SILENCE_SECONDS,
     ) -> None:
-        self._api_key = api_key or os.environ.get("ANTHROPIC_API_KEY")
+        # Out of a file it often comes with a line end, which no header can hold.
+        self._api_key = (api_key or os.environ.get("ANTHROPIC_API_KEY", "")).strip()
         self._base_url = base_url
         self._silence = silence
         self._client: anthropic.AsyncAnthropic | None = None
@@ -62,13 +64,15 @@ class Claude:
         with _errors():
             response = await self._open(client, encode_request(request))
             try:
-                chunks = response.aiter_raw()
+                chunks = response.aiter_bytes()
                 while not assembly.done:
                     async with asyncio.timeout(self._silence):
                         chunk = await anext(chunks, None)
                     if chunk is None:
                         break
                     assembly.feed(chunk)
+                else:
+                    await _read_to_the_end(chunks)
             finally:
                 await response.aclose()
         return assembly.answer()
@@ -95,6 +99,8 @@ class Claude:
             raise ModelRefusedKey("there is no ANTHROPIC_API_KEY")
         if self._client is None:
             await self.warm()
+        # Asked again: somebody else may have waited for the same import.
+        if self._client is None:
             import anthropic
             import httpx2
 
@@ -137,6 +143,17 @@ def encode_request(request: Request) -> bytes:
     if request.effort:
         options["output_config"] = {"effort": request.effort}
     return b'%b,"messages":[%b]}' % (_encode(options)[:-1], messages)
+
+
+async def _read_to_the_end(chunks: AsyncIterator[bytes]) -> None:
+    """The answer is complete, but a connection that is closed before its response has ended cannot
+    be used again. What still goes wrong here is of no interest to anybody."""
+    import httpx2
+
+    with suppress(TimeoutError, httpx2.HTTPError):
+        async with asyncio.timeout(END_SECONDS):
+            async for _ in chunks:
+                pass
 
 
 @contextmanager

@@ -19,12 +19,19 @@ def name_of(inbound: Inbound) -> str | None:
     """Which command this is; None when it is none of ours, so that it is an ordinary message."""
     if inbound.kind != "command":
         return None
-    word = inbound.text.partition("\n")[0].partition(" ")[0].removeprefix("/").lower()
+    word = _words(inbound)[0].removeprefix("/").lower()
     return word if word in NAMES else None
 
 
 def argument_of(inbound: Inbound) -> str:
-    return inbound.text.partition(" ")[2].strip()
+    """What stands behind the command's name."""
+    return _words(inbound)[1].strip()
+
+
+def _words(inbound: Inbound) -> tuple[str, str]:
+    """The first word and the rest, whatever white space parts them."""
+    first, rest, *_ = *inbound.text.split(maxsplit=1), "", ""
+    return first, rest
 
 
 def effect(snapshot: Snapshot, name: str, epoch: str) -> Snapshot:

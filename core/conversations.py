@@ -207,10 +207,13 @@ class Conversations:
 
     async def _move(self, old: str, new: str) -> None:
         """A chat goes on under another key. Twice is harmless."""
-        await self._store.move(old, new)
+        try:
+            await self._store.move(old, new)
+        finally:
+            self._snapshots.forget_all(lambda key: _is_under(key, old) or _is_under(key, new))
         emit("moved", old, to=new)
         async for key in self._store.unfinished():
-            if key == new or key.startswith(f"{new}/"):
+            if _is_under(key, new):
                 await self._submit(key, "")
 
     # ------------------------------------------------------------------ hops 5 to 8
@@ -476,6 +479,10 @@ class Conversations:
             effort=agent.effort,
             cwd=self._options.cwd,
         )
+
+
+def _is_under(key: str, prefix: str) -> bool:
+    return key == prefix or key.startswith(f"{prefix}/")
 
 
 class _Journal:

@@ -105,7 +105,7 @@ class Delivery:
             "delivered",
             key,
             part=part.id,
-            messages=receipt.message_ids,
+            messages=",".join(receipt.message_ids),
             ms=round((self._clock.monotonic() - began) * 1000, 1),
         )
 

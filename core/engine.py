@@ -75,6 +75,8 @@ class EmbeddedEngine:
         self._ended: asyncio.Future[None] | None = None
 
     async def run(self, work: Work) -> None:
+        if self._draining:
+            return
         self._work = work
         self._ended = asyncio.get_running_loop().create_future()
         self._fill()
@@ -85,7 +87,8 @@ class EmbeddedEngine:
             await self._cancel_all()
 
     async def submit(self, key: str, inbound_id: str) -> None:
-        self._due.pop(key, None)
+        if self._due.pop(key, None) is not None:
+            self._sweep()
         self._enqueue(key)
 
     def depth(self) -> int:
@@ -120,13 +123,15 @@ class EmbeddedEngine:
     async def _lane(self, key: str, work: Work) -> None:
         try:
             outcome = await work(key)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            if not _is_cancelled():
+                # Something inside gave up: the key would be forgotten, and nobody would know.
+                self._fail(RuntimeError(f"work on {key} was cancelled by nobody"), error)
             raise
         except BaseException as error:
             # Whatever work raises is Fatal or a bug: either way the program must not go on as if
             # nothing had happened.
-            if self._ended and not self._ended.done():
-                self._ended.set_exception(error)
+            self._fail(error)
             return
         finally:
             del self._lanes[key]
@@ -134,9 +139,14 @@ class EmbeddedEngine:
             self._once_more.discard(key)
         if again or (isinstance(outcome, Again) and outcome.seconds <= 0):
             self._enqueue(key)
-        elif isinstance(outcome, Again) and not self._draining:
+        elif isinstance(outcome, Again) and self._work and not self._draining:
             self._wait(key, outcome.seconds)
         self._fill()
+
+    def _fail(self, error: BaseException, cause: BaseException | None = None) -> None:
+        if self._ended and not self._ended.done():
+            error.__cause__ = cause or error.__cause__
+            self._ended.set_exception(error)
 
     def _wait(self, key: str, seconds: float) -> None:
         due = self._clock.monotonic() + seconds
@@ -146,6 +156,12 @@ class EmbeddedEngine:
             if self._timer:
                 self._timer.cancel()
             self._timer = asyncio.create_task(self._wake_when_due(), name="engine timer")
+
+    def _sweep(self) -> None:
+        """Of times that are not in force any more no more are kept than of those that are."""
+        if len(self._heap) > 2 * len(self._due) + 64:
+            self._heap = [(due, key) for key, due in self._due.items()]
+            heapq.heapify(self._heap)
 
     async def _wake_when_due(self) -> None:
         while self._heap:
@@ -166,3 +182,8 @@ class EmbeddedEngine:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._timer = None
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

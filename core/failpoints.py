@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 from typing import Final
 
@@ -33,6 +34,8 @@ _passages = itertools.count(1)
 
 if _armed and _armed not in NAMES:
     raise SystemExit(f"CHINWAG_FAILPOINT: no failpoint {_armed!r}; there are {', '.join(NAMES)}")
+if _hit and not re.fullmatch("[1-9][0-9]*", _hit):
+    raise SystemExit(f"CHINWAG_FAILPOINT: {_hit!r} is no passage; they count from 1")
 
 
 def failpoint(name: str) -> None:

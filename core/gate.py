@@ -50,6 +50,10 @@ class _Recently:
         self._seconds = seconds
         self._count: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
+    def knows(self, name: str) -> bool:
+        began, _ = self._count.get(name, (None, 0))
+        return began is not None and self._clock.monotonic() - began < self._seconds
+
     def count(self, name: str) -> int:
         """How often, with this time, since the first time in the period."""
         now = self._clock.monotonic()
@@ -84,6 +88,7 @@ class Gate:
         self._per_minute = per_minute
         self._owner: str | None = None
         self._messages = _Recently(clock, MINUTE)
+        self._let_in = _Recently(clock, HOUR)
         self._answered = _Recently(clock, DAY)
         self._logged = _Recently(clock, HOUR)
         self._wrong = _Recently(clock, HOUR)
@@ -107,8 +112,13 @@ class Gate:
             if await self._pair(inbound):
                 return Admitted(paired=True)
             return self._stranger(inbound)
+        message = f"{inbound.key} {inbound.id}"
+        if self._let_in.knows(message):
+            # It comes again because it could not be kept, or its confirmation was lost.
+            return Admitted()
         count = self._messages.count(sender)
         if count <= self._per_minute:
+            self._let_in.count(message)
             return Admitted()
         if count > self._per_minute + 1:
             return Refused()

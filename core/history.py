@@ -61,20 +61,24 @@ def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
         if message.role == "assistant":
             if waiting:
                 repaired.append(_results_only(message, waiting))
-            if not repaired or bytes(message.blocks).strip() in (b"[]", b"[ ]"):
+            if not repaired or _is_empty(message):
                 waiting = []
                 continue
-            waiting = [str(call["id"]) for call in calls(message)]
+            waiting = [str(call.get("id")) for call in calls(message)]
             repaired.append(message)
             continue
         answered = _answer(message, waiting)
         waiting = []
-        if answered is None or (not repaired and not begins_exchange(answered)):
-            continue
-        repaired.append(answered)
+        if answered is not None:
+            repaired.append(answered)
     if waiting:
         repaired.append(_results_only(repaired[-1], waiting))
     return tuple(repaired)
+
+
+def _is_empty(message: Message) -> bool:
+    blocks = bytes(message.blocks)
+    return len(blocks) < 8 and b"".join(blocks.split()) == b"[]"
 
 
 def _results_only(beside: Message, waiting: Sequence[str]) -> Message:
@@ -83,19 +87,21 @@ def _results_only(beside: Message, waiting: Sequence[str]) -> Message:
 
 
 def _answer(message: Message, waiting: Sequence[str]) -> Message | None:
-    """The user message with exactly the results that are waited for, before all else."""
+    """The user message with exactly the results that are waited for, before all else. Those that
+    are there keep their order: a request that need not change is one the prompt cache knows."""
     if not waiting and not _may_hold(message, b"tool_result"):
-        return message if bytes(message.blocks).strip() not in (b"[]", b"[ ]") else None
+        return None if _is_empty(message) else message
     blocks = decode_blocks(message.blocks)
     given: dict[str, Block] = {}
     others: list[Block] = []
     for block in blocks:
-        if block.get("type") == "tool_result":
-            given.setdefault(str(block.get("tool_use_id")), block)
-        else:
+        if block.get("type") != "tool_result":
             others.append(block)
-    wanted = [given.get(call) or result(call, INTERRUPTED, error=True) for call in waiting]
-    fixed = wanted + others
+        elif (call := str(block.get("tool_use_id"))) in waiting:
+            given.setdefault(call, block)
+    for call in waiting:
+        given.setdefault(call, result(call, INTERRUPTED, error=True))
+    fixed = [*given.values(), *others]
     if fixed == blocks:
         return message
     return replace(message, blocks=encode_blocks(fixed)) if fixed else None

@@ -5,7 +5,7 @@ An input of an agent: a run never changes it. Not a store: what left the window 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -43,7 +43,7 @@ class ConversationMemory:
         self.trim_to = trim_to or max(1, (max_messages or 2) // 2)
         self._entries: tuple[tuple[str, str], ...] = ()
         self.system: tuple[str, ...] = ()
-        self.spoken: tuple[Seed, ...] = ()
+        self._spoken: tuple[Seed, ...] = ()
 
     def add_system(self, message: str) -> ConversationMemory:
         """It joins the request's system parameter; no bound touches it."""
@@ -52,20 +52,27 @@ class ConversationMemory:
 
     def add_user(self, message: str) -> ConversationMemory:
         """It is among the first messages of an empty conversation."""
-        self.spoken += (Seed("user", message),)
+        self._spoken += (Seed("user", message),)
         return self._add("user", message)
 
     def add_assistant(self, message: str) -> ConversationMemory:
         """It is among the first messages of an empty conversation."""
-        self.spoken += (Seed("assistant", message),)
+        self._spoken += (Seed("assistant", message),)
         return self._add("assistant", message)
 
     def _add(self, role: str, message: str) -> ConversationMemory:
         self._entries += ((role, message),)
         return self
 
+    @property
+    def spoken(self) -> tuple[Seed, ...]:
+        """What an empty conversation begins with: the user and assistant entries that fit into
+        the bound beside one more message."""
+        beginnings = (i for i, seed in enumerate(self._spoken) if seed.role == "user")
+        return self._spoken[self._first_kept(len(self._spoken), beginnings) :]
+
     def to_dict(self) -> dict[str, object]:
-        """Entries as ``{"role": ..., "message": ...}``; `max_messages` is left out when unset."""
+        """All entries as ``{"role": ..., "message": ...}``; `max_messages` only when it is set."""
         entries = [{"role": role, "message": message} for role, message in self._entries]
         bound = {} if self.max_messages is None else {"max_messages": self.max_messages}
         return {"messages": entries, **bound}
@@ -75,14 +82,20 @@ class ConversationMemory:
 
         Whole exchanges go, oldest first, down to `trim_to`; `len(messages)` when none can stay.
         """
-        if self.max_messages is None or len(messages) + 1 <= self.max_messages:
+        return self._first_kept(len(messages), exchanges(messages))
+
+    def _first_kept(self, count: int, exchanges: Iterator[int]) -> int:
+        """
+        :param exchanges: indexes at which one begins; not asked while all fit
+        """
+        if self.max_messages is None or count + 1 <= self.max_messages:
             return 0
-        beginnings = list(exchanges(messages))
+        beginnings = list(exchanges)
         for bound in (self.trim_to, self.max_messages):
             for index in beginnings:
-                if len(messages) - index + 1 <= bound:
+                if count - index + 1 <= bound:
                     return index
-        return len(messages)
+        return count
 
 
 BOT_MEMORY = ConversationMemory(40, 20)

@@ -18,14 +18,16 @@ CUT_NOTE: Final = "\n[… the message was longer; the rest was cut here]"
 Role = Literal["user", "assistant"]
 Kind = Literal["message", "command", "edit", "decision", "moved"]
 
-_CONTROLS: Final = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROLS: Final = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _encode: Final = msgspec.json.Encoder().encode
 _decode_blocks: Final = msgspec.json.Decoder(list[dict[str, object]]).decode
 
 NO_BLOCKS: Final = msgspec.Raw(b"[]")
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
     """One row of a history.
 
     :param seq: its place; monotonic, never reused
@@ -43,14 +45,14 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     message_ids: tuple[str, ...] = ()
 
 
-class Sender(msgspec.Struct, frozen=True, omit_defaults=True):
+class Sender(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Who speaks. `id` (``telegram:42``) decides; `name` is data for the model, never for us."""
 
     id: str
     name: str = ""
 
 
-class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
+class Inbound(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One message from a person.
 
     :param id: the same event always has the same id; unique within its key's platform
@@ -74,7 +76,7 @@ class Inbound(msgspec.Struct, frozen=True, omit_defaults=True):
     at: int = 0
 
 
-class Outbound(msgspec.Struct, frozen=True, omit_defaults=True):
+class Outbound(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One part of a reply, ready for its platform.
 
     :param id: unique in all conversations, and the same however often the part is made
@@ -82,6 +84,8 @@ class Outbound(msgspec.Struct, frozen=True, omit_defaults=True):
     :param state: `waiting` until it is next, `sending` from the save before its request leaves;
         `held` and `failed` parts stay for people to look at and block nothing
     :param replaces: id of the message on screen that this part becomes by an edit
+    :param reply_to: id of the message that it answers; whether that is shown is the adapter's
+        affair: between two people it is plain
     """
 
     id: str
@@ -122,5 +126,5 @@ def decode_blocks(blocks: msgspec.Raw) -> list[dict[str, object]]:
 def text_of(blocks: msgspec.Raw) -> str:
     """What a person would read: the text blocks, joined."""
     return "".join(
-        str(block.get("text", "")) for block in decode_blocks(blocks) if block["type"] == "text"
+        str(block.get("text", "")) for block in decode_blocks(blocks) if block.get("type") == "text"
     )

@@ -6,7 +6,14 @@ process: the platform then tells us once more.
 
 from __future__ import annotations
 
+from typing import Final
+
 from core.clock import Clock
+
+# 1, 2, 4, ... seconds after the first failure; the ninth doubling is beyond the longest wait, and
+# an outage of days must not overflow a float.
+LONGEST_WAIT: Final = 300.0
+_DOUBLINGS: Final = 9
 
 
 class Pace:
@@ -26,14 +33,15 @@ class Pace:
         return max(0.0, seconds)
 
     def later(self, key: str, seconds: float) -> None:
-        """The platform asks us to wait."""
-        self._until[key] = self._clock.monotonic() + seconds
+        """The platform asks us to wait. A longer penalty that is not over yet stays."""
+        until = self._clock.monotonic() + seconds
+        self._until[key] = max(until, self._until.get(key, until))
 
     def failed(self, key: str) -> None:
         """A request failed in a way that says nothing: wait 1, 2, 4, ... 300 seconds."""
         count = self._failures[key] = self._failures.get(key, 0) + 1
-        self.later(key, min(2.0 ** (count - 1), 300.0))
+        self.later(key, min(2.0 ** min(count - 1, _DOUBLINGS), LONGEST_WAIT))
 
     def succeeded(self, key: str) -> None:
-        self._until.pop(key, None)
+        """A request went through. A penalty that another one met meanwhile is not over by that."""
         self._failures.pop(key, None)

@@ -76,6 +76,7 @@ class Session:
         self._stored = False
         self._snapshot = self._empty()
         self._turn = asyncio.Lock()
+        self._storing = asyncio.Lock()
         self._waiting = 0
 
     @classmethod
@@ -152,7 +153,8 @@ class Session:
     async def run(self, text: str) -> Reply:
         """One turn. A second run waits for the first, up to a bound.
 
-        :raises SessionBusy: too many runs wait already
+        :raises ValueError: there is nothing in the text
+        :raises SessionBusy: too many runs wait already, or a bot answers in this conversation
         :raises Cleared: the session was cleared meanwhile; nothing was saved
         :raises ModelError: no answer could be had; nothing was saved
         :raises StoreError: the turn could not be saved, and is not in the history
@@ -160,12 +162,14 @@ class Session:
         return await self._queued(text, None)
 
     async def stream(self, text: str) -> AsyncIterator[str]:
-        """The same as `run`, piece by piece."""
+        """The same as `run`, piece by piece. A refusal comes as a last paragraph."""
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         said = ""
 
         def show(so_far: str) -> bool:
             nonlocal said
+            # White space at the end may yet turn out to be no part of the reply.
+            so_far = so_far.rstrip()
             pieces.put_nowait(so_far[len(said) :])
             said = so_far
             return True
@@ -176,8 +180,10 @@ class Session:
             while (piece := await pieces.get()) is not None:
                 yield piece
             reply = await running
-            if len(reply.text) > len(said):
-                yield reply.text[len(said) :]
+            replaced = not reply.text.startswith(said)
+            rest = f"\n\n{reply.text}" if replaced else reply.text[len(said) :]
+            if rest:
+                yield rest
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -187,24 +193,32 @@ class Session:
 
         :raises StoreError: the store could not be cleared, and nothing has changed
         """
-        if self._store is not None:
-            await self._store.clear(self._ref)
-        self._stored = False
-        self._snapshot = self._with_options(self._empty(), self._snapshot)
+        # Not beside a save, which could otherwise come last and undo this.
+        async with self._storing:
+            if self._store is not None:
+                await self._store.clear(self._ref)
+            self._stored = False
+            self._snapshot = self._with_options(self._empty(), self._snapshot)
 
     # ------------------------------------------------------------------ one turn
 
     async def _queued(self, text: str, show: Callable[[str], bool] | None) -> Reply:
+        text = clean(text)
+        if not text.strip():
+            raise ValueError("there is nothing to answer")
         if self._waiting >= WAITING_LIMIT:
             raise SessionBusy(f"{WAITING_LIMIT} runs wait for this session already")
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._one_turn(clean(text), show)
+                return await self._one_turn(text, show)
         finally:
             self._waiting -= 1
 
     async def _one_turn(self, text: str, show: Callable[[str], bool] | None) -> Reply:
+        if self._snapshot.turn is not None:
+            async with self._storing:
+                await self._catch_up(self._snapshot.epoch)
         before = self._snapshot
         agent = self._agent
         asked = _asked(before, agent, text, self._clock.now())
@@ -224,51 +238,64 @@ class Session:
         said: list[tuple[Role, msgspec.Raw]] = [(step.role, step.blocks) for step in asked]
         said += journal.said
         said += [("assistant", blocks) for blocks in finished.blocks]
-        after = await self._append(before.epoch, said, finished)
+        seeds = len(asked) - 1
+        after = await self._append(before.epoch, said, seeds, finished)
         return Reply(
             text=finished.text,
-            messages=after.messages[-len(said) :],
+            messages=after.messages[seeds - len(said) :],
             usage=finished.usage,
             outcome=finished.outcome,
         )
 
     async def _append(
-        self, epoch: str, said: Sequence[tuple[Role, msgspec.Raw]], finished: Finished
+        self,
+        epoch: str,
+        said: Sequence[tuple[Role, msgspec.Raw]],
+        seeds: int,
+        finished: Finished,
     ) -> Snapshot:
-        """One save. Who lost a race appends after what the other has saved."""
-        while True:
-            before = self._snapshot
-            if before.epoch != epoch:
-                raise Cleared("the session was cleared while its answer was made")
-            now = self._clock.now()
-            after = changes.append(before, said, finished.usage, now, self._agent.memory)
-            revision = before.revision + 1 if self._stored else first_revision()
-            after = replace(after, revision=revision, updated_at=now)
-            try:
-                if self._store is not None:
-                    replaces = before.revision if self._stored else None
-                    await self._store.save(self._ref, after, replaces=replaces)
-            except StaleSnapshot:
-                epoch = await self._catch_up(epoch)
-                continue
-            if self._snapshot.epoch != epoch:
-                # Cleared between the save's begin and its end: the clearing came first or last,
-                # and the store cannot say; what was asked for last is that nothing is left.
-                await self.clear()
-                raise Cleared("the session was cleared while its answer was saved")
-            self._stored = self._store is not None
-            self._snapshot = after
-            return after
+        """One save. Who lost a race appends after what the other has saved.
+
+        :param seeds: how many at the beginning of `said` are for an empty conversation only
+        """
+        async with self._storing:
+            while True:
+                before = self._snapshot
+                if before.epoch != epoch:
+                    raise Cleared("the session was cleared while its answer was made")
+                after = self._appended(before, said[seeds:] if before.spans else said, finished)
+                try:
+                    if self._store is not None:
+                        replaces = before.revision if self._stored else None
+                        await self._store.save(self._ref, after, replaces=replaces)
+                except StaleSnapshot:
+                    epoch = await self._catch_up(epoch)
+                    continue
+                self._stored = self._store is not None
+                self._snapshot = after
+                return after
+
+    def _appended(
+        self, before: Snapshot, said: Sequence[tuple[Role, msgspec.Raw]], finished: Finished
+    ) -> Snapshot:
+        now = self._clock.now()
+        after = changes.append(before, said, finished.usage, now, self._agent.memory)
+        if finished.window is not None:
+            kept = tuple(row for row in after.messages if row.seq >= finished.window)
+            after = replace(after, window=finished.window, messages=kept)
+        revision = before.revision + 1 if self._stored else first_revision()
+        return replace(after, revision=revision, updated_at=now)
 
     async def _catch_up(self, epoch: str) -> str:
+        """Go on with what others have saved; the epoch of that."""
         assert self._store is not None
         stored = await self._store.load(self._ref)
-        if stored is None or (self._stored and stored.epoch != epoch):
+        known, self._stored = self._stored, stored is not None
+        self._snapshot = self._with_options(stored or self._empty(), self._snapshot)
+        if stored is None or (known and stored.epoch != epoch):
             raise Cleared("the session was cleared elsewhere while its answer was made")
         if stored.turn is not None:
             raise SessionBusy("a bot is answering in this conversation")
-        self._stored = True
-        self._snapshot = stored
         return stored.epoch
 
     # ------------------------------------------------------------------ the small print
@@ -372,7 +399,7 @@ def _ref(
     if key is not None:
         options["key"] = key
     options |= own_options
-    if not options.get("key"):
+    if options.get("key") is None:
         options["key"] = derived_key(options["agent"], options.get("id"), options["cwd"])
     return SessionRef(
         key=options["key"],

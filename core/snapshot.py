@@ -19,7 +19,7 @@ VERSION: Final = 1
 Span = tuple[int, int]
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Tokens, as the provider counted them. `input_tokens` is what no cache served."""
 
     input_tokens: int = 0
@@ -36,7 +36,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The turn under way.
 
     :param execution: random id of this run of the turn; a run with another id is fenced
@@ -57,14 +57,14 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     shown: tuple[str, ...] = ()
 
 
-class Sent(msgspec.Struct, frozen=True):
+class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which platform messages a delivered part became."""
 
     part: str
     message_ids: tuple[str, ...]
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that survives of a conversation.
 
     :param revision: what compare-and-set compares; random at first, then plus one a save
@@ -142,6 +142,7 @@ def decode(data: bytes) -> Snapshot:
 
 def migrate(value: object, data: bytes) -> Snapshot:
     """The one way in: a newer version is refused, an older one brought up, all else unreadable.
+    So is a field that we do not know: the next save would lose it.
 
     :param value: the decoded JSON, looked at for its version only
     :param data: the same as it was stored
@@ -155,6 +156,12 @@ def migrate(value: object, data: bytes) -> Snapshot:
             "update chinwag"
         )
     try:
-        return msgspec.json.decode(data, type=Snapshot)
+        snapshot = msgspec.json.decode(data, type=Snapshot)
     except (msgspec.ValidationError, RecursionError) as error:
         raise SnapshotUnreadable(f"the stored snapshot is not one: {error}") from error
+    # Blocks are kept as they are, so nothing has looked inside yet; all that reads them wants
+    # an array.
+    for each in snapshot.rows + snapshot.inbox:
+        if not bytes(each.blocks).startswith(b"["):
+            raise SnapshotUnreadable("the stored snapshot has a message whose blocks are no array")
+    return snapshot

@@ -87,6 +87,10 @@ class Snapshots:
         """Nothing of this key is kept in memory any more."""
         self._cached.pop(key, None)
 
+    def forget_all(self, which: Callable[[str], bool]) -> None:
+        for key in [key for key in self._cached if which(key)]:
+            self.forget(key)
+
     def take_fresh(self, key: str, part_id: str) -> bool:
         """Whether this process itself marked the part for a send it has yet to make. Asked once:
         from then on the part is uncertain."""

@@ -55,7 +55,22 @@ class _Event(msgspec.Struct):
     error: _Error | None = None
 
 
+class _Block(msgspec.Struct):
+    """What an answer must know of a block."""
+
+    type: str
+    text: str = ""
+
+
 _decode: Final = msgspec.json.Decoder(_Event).decode
+_decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+_EVENTS: Final = frozenset(
+    {"message_start", "content_block_start", "message_delta", "message_stop", "error"}
+)
+_DELTAS: Final = frozenset(
+    {"text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta"}
+)
 
 
 class Lines:
@@ -63,15 +78,18 @@ class Lines:
 
     def __init__(self) -> None:
         self._rest = b""
+        self._returned = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        buffer = self._rest + chunk
-        if b"\r" in buffer:
-            # A carriage return at the very end may be half of a line end.
-            held = b"\r" if buffer.endswith(b"\r") else b""
-            buffer = buffer[: len(buffer) - len(held)].replace(b"\r\n", b"\n")
-            buffer = buffer.replace(b"\r", b"\n") + held
-        *events, self._rest = buffer.split(b"\n\n")
+        if not chunk:
+            return
+        if self._returned:
+            # The chunk before ended with the first half of a line end.
+            chunk = chunk.removeprefix(b"\n")
+        self._returned = chunk.endswith(b"\r")
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *events, self._rest = (self._rest + chunk).split(b"\n\n")
         for event in events:
             data = [
                 line[5:].removeprefix(b" ")
@@ -93,6 +111,7 @@ class Assembly:
         self._lines = Lines()
         self._blocks: dict[int, dict[str, Any]] = {}
         self._pieces: dict[int, dict[str, list[str]]] = {}
+        self._broken: set[int] = set()
         self._usage = _Usage()
         self._stop_reason: str | None = None
         self.done = False
@@ -102,29 +121,39 @@ class Assembly:
         :raises ModelUnavailable: an error event, or what is no event at all
         """
         for data in self._lines.feed(chunk):
-            try:
-                event = _decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise ModelUnavailable(f"the stream holds what is no event: {error}") from error
-            self._take(event)
+            event = _event(data)
+            if event is not None:
+                self._take(event)
 
     def answer(self) -> Answer:
         """
-        :raises ModelUnavailable: the stream ended before its end
+        :raises ModelUnavailable: the stream ended before its end, or made no sense
         """
         if not self.done:
             raise ModelUnavailable("the stream ended before its message did")
-        blocks = [self._finished(index) for index in sorted(self._blocks)]
-        # A blank text block cannot be sent back: the API refuses it.
-        kept = [block for block in blocks if block["type"] != "text" or block["text"].strip()]
+        blocks: list[dict[str, Any]] = []
+        texts: list[str] = []
+        calls: list[ToolCall] = []
+        for index in sorted(self._blocks):
+            block = self._finished(index)
+            try:
+                known = msgspec.convert(block, _Block)
+                if known.type == "tool_use":
+                    calls.append(msgspec.convert(block, ToolCall))
+            except msgspec.ValidationError as error:
+                raise ModelUnavailable(f"the answer holds what is no block: {error}") from error
+            if known.type == "text":
+                # A blank text block cannot be sent back: the API refuses it.
+                if not known.text.strip():
+                    continue
+                texts.append(known.text)
+            blocks.append(block)
+        if self._broken and self._stop_reason == "tool_use":
+            raise ModelUnavailable("the arguments of a call are no JSON object")
         return Answer(
-            blocks=encode_blocks(kept),
-            text="".join(block["text"] for block in kept if block["type"] == "text"),
-            calls=tuple(
-                ToolCall(id=block["id"], name=block["name"], input=block["input"])
-                for block in kept
-                if block["type"] == "tool_use"
-            ),
+            blocks=encode_blocks(blocks),
+            text="".join(texts),
+            calls=tuple(calls),
             stop_reason=self._stop_reason or "unknown",
             usage=Usage(
                 self._usage.input_tokens or 0,
@@ -137,7 +166,7 @@ class Assembly:
     def _take(self, event: _Event) -> None:
         if event.type == "content_block_delta" and event.delta:
             self._extend(event.index, event.delta)
-        elif event.type == "content_block_start" and event.content_block:
+        elif event.type == "content_block_start" and event.content_block is not None:
             self._blocks[event.index] = event.content_block
             self._pieces[event.index] = {}
         elif event.type == "message_start" and event.message:
@@ -185,14 +214,38 @@ class Assembly:
             if field != "input":
                 block[field] = str(block.get(field) or "") + joined
             elif joined:
-                block[field] = _input(joined)
+                block[field] = self._input(index, joined)
         return block
 
+    def _input(self, index: int, text: str) -> dict[str, Any]:
+        """The arguments of a call. What was cut off in the middle is no call that anybody may run,
+        so it need not be kept: the answer then stops for `max_tokens`."""
+        try:
+            return _decode_object(text)
+        except (msgspec.DecodeError, RecursionError):
+            self._broken.add(index)
+            return {}
 
-def _input(text: str) -> dict[str, Any]:
-    """The arguments of a call. What was cut off in the middle is no call that anybody may run,
-    so it need not be kept: the answer then stops for `max_tokens`."""
+
+def _event(data: bytes) -> _Event | None:
+    """None: a kind that we do not know, whose fields may hold anything.
+
+    :raises ModelUnavailable: no event at all
+    """
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
-        return {}
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if _is_foreign(data):
+            return None
+        raise ModelUnavailable(f"the stream holds what is no event: {error}") from error
+
+
+def _is_foreign(data: bytes) -> bool:
+    try:
+        event = _decode_object(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    kind, delta = event.get("type"), event.get("delta")
+    if kind == "content_block_delta":
+        return isinstance(delta, dict) and delta.get("type") not in _DELTAS
+    return isinstance(kind, str) and kind not in _EVENTS

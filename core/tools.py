@@ -8,8 +8,9 @@ agent has, or runs several of them: that is the turn's affair.
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
+import json
+import re
 from collections.abc import Callable, MutableMapping
 from typing import Any, Final, get_type_hints, overload
 
@@ -18,10 +19,13 @@ import msgspec
 from core import history
 from core.errors import ToolError
 from core.events import trouble
+from core.messages import clean
 from core.model import ToolCall
 
 DEFAULT_TIMEOUT: Final = 60.0
 MAX_RESULT_CHARACTERS: Final = 100_000
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
 class ToolContext(msgspec.Struct, frozen=True):
@@ -86,6 +90,7 @@ def tool(
     waited for, but the thread cannot be stopped.
 
     :raises TypeError: a parameter has no type hint, or one that has no JSON schema
+    :raises ValueError: a name that no model may call: letters, digits, - and _ only
     """
     if function is None:
         return lambda decorated: _made(decorated, name, repeatable, timeout)
@@ -94,12 +99,14 @@ def tool(
 
 def _made(function: Callable[..., Any], name: str | None, repeatable: bool, timeout: float) -> Tool:
     label = name or function.__name__
+    if not _NAME.fullmatch(label):
+        raise ValueError(f"tool {label!r}: a name has letters, digits, - and _, 128 at most")
     hints = get_type_hints(function, include_extras=True)
     fields: list[Any] = []
     context_parameter = None
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise TypeError(f"tool {label}: *args and **kwargs cannot be described to a model")
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise TypeError(f"tool {label}: {parameter} cannot be given by its name")
         if parameter.name not in hints:
             raise TypeError(f"tool {label}: parameter {parameter.name!r} needs a type hint")
         hint = hints[parameter.name]
@@ -150,24 +157,43 @@ async def run_tool(tools: dict[str, Tool], call: ToolCall, context: ToolContext)
     try:
         async with asyncio.timeout(wanted.timeout) as limit:
             value = await _called(wanted.function, keywords)
+        return history.result(call.id, _readable(value) or "Done; there is no output.")
     except ToolError as error:
         return _failed(call, str(error))
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        # Something that the tool waited for was cancelled, not the turn.
+        return _broke(call, context, error)
     except TimeoutError as error:
         if limit.expired():
             return _failed(call, f"{call.name} did not answer within {wanted.timeout:g} seconds.")
         return _broke(call, context, error)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _broke(call, context, error)
-    return history.result(call.id, _readable(value))
 
 
 async def _called(function: Callable[..., Any], keywords: dict[str, Any]) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(**keywords)
-    return await asyncio.to_thread(functools.partial(function, **keywords))
+    value = await asyncio.to_thread(_in_thread, function, keywords)
+    return await value if inspect.isawaitable(value) else value
 
 
-def _broke(call: ToolCall, context: ToolContext, error: Exception) -> history.Block:
+def _in_thread(function: Callable[..., Any], keywords: dict[str, Any]) -> Any:
+    try:
+        return function(**keywords)
+    except StopIteration as error:
+        # No future can hold this one: whoever waits for it would wait for ever.
+        raise RuntimeError("StopIteration") from error
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _broke(call: ToolCall, context: ToolContext, error: BaseException) -> history.Block:
     trouble(
         "tool.failed",
         context.session_key,
@@ -179,14 +205,21 @@ def _broke(call: ToolCall, context: ToolContext, error: Exception) -> history.Bl
 
 
 def _failed(call: ToolCall, sentence: str) -> history.Block:
-    return history.result(call.id, sentence, error=True)
+    # An error without a word would be refused, and the whole history with it.
+    return history.result(call.id, _readable(sentence) or f"{call.name} failed.", error=True)
 
 
 def _readable(value: object) -> str:
+    """Text that a history can hold; empty when there is none to read."""
     if value is None:
         return "Done."
-    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
-    text = text.encode("utf-8", "replace").decode()
+    text = clean(value if isinstance(value, str) else _json(value))
     if len(text) > MAX_RESULT_CHARACTERS:
         text = text[:MAX_RESULT_CHARACTERS] + "\n[… the result was longer; the rest was cut here]"
-    return text if text.strip() else "Done; there is no output."
+    return text if text.strip() else ""
+
+
+def _json(value: object) -> str:
+    # Not msgspec's own: a tool may give numbers and half characters that JSON proper has not.
+    plain = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))

@@ -138,22 +138,24 @@ class _Run:
         pauses = empties = 0
         while True:
             rounds = sum(1 for step in self._steps if history.calls(step))
-            answer = await self._ask(use_tools=rounds < self._agent.max_rounds)
+            may_use_tools = rounds < self._agent.max_rounds
+            answer = await self._ask(use_tools=may_use_tools)
             if answer.stop_reason == "refusal":
-                return self._finished(text=REFUSAL, outcome="refused")
-            if answer.calls and answer.stop_reason == "tool_use":
+                # What it had said until then shall not be used.
+                return self._fixed(REFUSAL, "refused")
+            if answer.calls and answer.stop_reason == "tool_use" and may_use_tools:
                 await self._use_tools(answer)
                 continue
             if answer.stop_reason == "pause_turn" and pauses < MAX_PAUSES:
                 pauses += 1
-                self._before += answer.text
+                self._before = self._joined(answer.text)
                 self._add_answer(answer.blocks)
                 continue
             if not answer.text.strip():
                 if empties == 0 and answer.stop_reason not in _CUT:
                     empties += 1
                     continue
-                return self._finished(text=self._before + NO_ANSWER, outcome="empty")
+                return self._fixed(NO_ANSWER, "empty", after=self._before.rstrip())
             return self._said(answer)
 
     def _said(self, answer: Answer) -> Finished:
@@ -163,7 +165,7 @@ class _Run:
             # more: nobody will run that, and a history cannot hold it. What was said stays.
             blocks = encode_blocks([text_block(answer.text)])
         cut = answer.stop_reason in _CUT
-        text = (self._before + answer.text).strip()
+        text = self._joined(answer.text).strip()
         return Finished(
             blocks=(*self._unjournaled, blocks),
             text=text + CUT_SHORT if cut else text,
@@ -172,11 +174,15 @@ class _Run:
             window=self._window,
         )
 
-    def _finished(self, *, text: str, outcome: str) -> Finished:
-        """A fixed sentence takes the place of what the model said."""
+    def _fixed(self, sentence: str, outcome: str, *, after: str = "") -> Finished:
+        """A fixed sentence takes the place of an answer.
+
+        :param after: what was said before, and stays
+        """
+        kept = self._unjournaled if after else []
         return Finished(
-            blocks=(encode_blocks([text_block(text)]),),
-            text=text,
+            blocks=(*kept, encode_blocks([text_block(sentence)])),
+            text=f"{after}\n\n{sentence}" if after else sentence,
             usage=self._usage,
             outcome=outcome,
             window=self._window,
@@ -200,6 +206,8 @@ class _Run:
 
     async def _ask(self, *, use_tools: bool) -> Answer:
         """An answer, after retries, and on a shorter history when the whole is refused."""
+        # What was said before stays: only this answer must not be begun anew before one's eyes.
+        self._visible = False
         try:
             return await self._persist(use_tools)
         except ModelRejected as error:
@@ -274,14 +282,19 @@ class _Run:
 
     def _on_text(self, piece: str) -> None:
         self._piece += piece
-        if self._show and self._show(self._before + self._piece):
+        if self._show and self._piece.strip() and self._show(self._joined(self._piece)):
             self._visible = True
+
+    def _joined(self, text: str) -> str:
+        """All that was said, with this after it: a paragraph of its own after a tool's result."""
+        goes_on = bool(self._before) and not self._before.endswith("\n\n")
+        return self._before + (text if goes_on else text.lstrip())
 
     # ------------------------------------------------------------------ tools
 
     async def _use_tools(self, answer: Answer) -> None:
         if answer.text.strip():
-            self._before += answer.text.strip() + "\n\n"
+            self._before = self._joined(answer.text).rstrip() + "\n\n"
         self._add_answer(answer.blocks)
         await self._journal.answered(
             tuple(self._unjournaled), tuple(call.id for call in answer.calls)
@@ -304,7 +317,7 @@ class _Run:
             self._place.session_key,
             execution=self._place.execution,
             ms=round((self._clock.monotonic() - began) * 1000, 1),
-            tools=[call.name for call in calls],
+            tools=",".join(call.name for call in calls),
         )
         await self._journal.results(blocks)
         self._add("user", blocks)

@@ -37,6 +37,8 @@ async def serving(app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0) -> As
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     # Bound here and not by uvicorn, which answers a port in use with `SystemExit`.
     listener = socket.create_server((str(address), port), family=family)
+    # A socket that asyncio did not make waits for more to send, 40 ms an answer, if not told so.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     guard = _Guard(app)
     config = uvicorn.Config(
         guard,

@@ -1,7 +1,7 @@
 """The queue of updates behind getUpdates, with the semantics of Telegram's own server.
 
 An update is confirmed only when a later call asks with an offset above its id; until then it comes
-again. The source again. The source is telegram-bot-api/Client.cpp, `do_get_updates`. Left out: the 24 hours after
+again. The source is telegram-bot-api/Client.cpp, `do_get_updates`. Left out: the 24 hours after
 which updates are lost, and what slows a client down that asks too often (same offset in quick
 succession, a second poller).
 """

@@ -1,0 +1,287 @@
+"""The program: builds store, agent, adapters and engine from the settings, runs them, stops them.
+
+The only place where everything meets. No logic of its own: what happens to a message is decided in
+`core`, what a command line means in `cli.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final, Protocol, runtime_checkable
+
+from bots.console import OWNER, Console
+from bots.plugins import load_adapter, load_tool
+from bots.settings import Settings
+from core.adapter import Acceptance, Adapter, Refused
+from core.agent import Agent
+from core.claude import Claude
+from core.clock import Clock, SystemClock
+from core.conversations import Conversations, Options
+from core.engine import EmbeddedEngine
+from core.errors import ConfigError, Fatal, PlatformRefused
+from core.events import emit, logger
+from core.failpoints import failpoint
+from core.gate import Gate
+from core.memory import ConversationMemory
+from core.messages import Inbound
+from core.store import BotStore, Notes
+from stores.urls import open_store
+
+PLATFORMS: Final = ("telegram", "slack")
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """An adapter that speaks as one certain bot."""
+
+    async def identity(self) -> str:
+        """The platform's id of the bot.
+
+        :raises PlatformRefused: the token is wrong
+        """
+        ...
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """An adapter that keeps connections."""
+
+    async def close(self) -> None:
+        """Nothing can be sent after this."""
+        ...
+
+
+class Ended(Exception):
+    """An adapter returned although nobody told it to: the program would be running but deaf."""
+
+
+def build_agent(settings: Settings) -> Agent:
+    section = settings.agent
+    return Agent(
+        name=section.name,
+        model=section.model,
+        instructions=section.instructions,
+        thinking=section.thinking,
+        effort=section.effort,
+        max_tokens=section.max_tokens,
+        max_rounds=section.max_rounds,
+        turn_timeout=section.turn_timeout,
+        tools=tuple(load_tool(place, settings.folder) for place in section.tools),
+        memory=ConversationMemory(settings.memory.max_messages, settings.memory.trim_to),
+    )
+
+
+def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[Adapter, ...]:
+    """
+    :param only: the one platform to run; None: all that are configured
+    :raises ConfigError: nothing is configured
+    """
+    adapters: list[Adapter] = []
+    if settings.telegram.token is not None and only in (None, "telegram"):
+        from bots.telegram.adapter import TelegramAdapter
+
+        adapters.append(
+            TelegramAdapter(
+                settings.telegram.token.get_secret_value(),
+                base_url=settings.telegram.base_url,
+                account=settings.telegram.account,
+                scope=settings.telegram.scope,
+                poll_timeout=settings.telegram.poll_timeout,
+                clock=clock,
+            )
+        )
+    for name, section in settings.adapters.items():
+        if only in (None, name):
+            adapters.append(load_adapter(name, section.use, section.options, settings.folder))
+    if not adapters:
+        raise ConfigError(
+            f"{only or 'no platform'} is not configured: set TELEGRAM_BOT_TOKEN in .env, or add an "
+            "[adapters.NAME] section; `chinwag init` helps"
+            if only != "slack"
+            else "slack: this version has no Slack adapter yet"
+        )
+    return tuple(adapters)
+
+
+async def serve(settings: Settings, only: str | None = None) -> int:
+    """`chinwag run`: until a signal, or until something ends it. The exit code."""
+    clock = SystemClock()
+    adapters = build_adapters(settings, only, clock)
+    async with _opened(settings, clock) as store:
+        await _remember_identities(store.notes, adapters)
+        access = settings.access
+        gate = Gate(
+            store.notes,
+            clock,
+            allow=access.allow,
+            open_to_all=access.open,
+            per_minute=access.messages_per_minute,
+        )
+        code = await gate.open()
+        if code is not None:
+            print(
+                f"Nobody may speak to this bot yet. Send it  /start {code}  to become its owner.",
+                file=sys.stderr,
+                flush=True,
+            )
+        return await _Program(settings, store, gate, adapters, clock).run()
+
+
+async def chat(settings: Settings, session: str) -> int:
+    """`chinwag chat`: the agent in the terminal."""
+    clock = SystemClock()
+    console = Console(session, clock=clock)
+    async with _opened(settings, clock) as store:
+        gate = Gate(store.notes, clock, allow=(OWNER,), per_minute=1_000_000)
+        return await _Program(settings, store, gate, (console,), clock, console=console).run()
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, clock: Clock) -> AsyncIterator[BotStore]:
+    async with open_store(settings.store.url, settings.folder) as store:
+        yield store
+
+
+async def _remember_identities(notes: Notes, adapters: Sequence[Adapter]) -> None:
+    """A database belongs to the bots it has met: another bot under the same name would answer
+    people out of conversations that they had with the first."""
+    for adapter in adapters:
+        if not isinstance(adapter, Identified):
+            continue
+        identity = (await adapter.identity()).encode()
+        name = f"bot.{adapter.name}"
+        if await notes.put(name, identity, was=None):
+            continue
+        known = await notes.get(name)
+        if known != identity:
+            raise ConfigError(
+                f"{adapter.name}: the database belongs to bot {(known or b'').decode()}, this "
+                f"token to bot {identity.decode()}; give this bot an account name or a database "
+                "of its own ([telegram] account, [store] url)"
+            )
+
+
+class _Program:
+    """One run of the program."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: BotStore,
+        gate: Gate,
+        adapters: Sequence[Adapter],
+        clock: Clock,
+        *,
+        console: Console | None = None,
+    ) -> None:
+        key = settings.anthropic.api_key
+        self._settings = settings
+        self._store = store
+        self._adapters = adapters
+        self._console = console
+        self._client = Claude(key.get_secret_value() if key else None, settings.anthropic.base_url)
+        self._engine = EmbeddedEngine(clock, concurrency=settings.engine.concurrency)
+        self._conversations = Conversations(
+            store,
+            build_agent(settings),
+            self._client,
+            adapters,
+            gate,
+            clock,
+            self._engine.submit,
+            Options(
+                cwd=str(settings.folder),
+                when_busy=settings.engine.when_busy,
+                on_unknown_outcome=settings.telegram.on_unknown_outcome,
+            ),
+        )
+
+    async def run(self) -> int:
+        stop = _stop_on_signals()
+        async for key in self._store.unfinished():
+            await self._engine.submit(key, "")
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._client.close)
+            for adapter in self._adapters:
+                if isinstance(adapter, Closable):
+                    stack.push_async_callback(adapter.close)
+            engine = asyncio.create_task(self._engine.run(self._conversations.work), name="engine")
+            intake = [
+                asyncio.create_task(adapter.run(self._accept), name=adapter.name)
+                for adapter in self._adapters
+            ]
+            warming = asyncio.create_task(self._client.warm(), name="warming")
+            stopping = asyncio.create_task(stop.wait(), name="stop")
+            emit("running", adapters=",".join(adapter.name for adapter in self._adapters))
+            try:
+                await asyncio.wait((engine, stopping, *intake), return_when=asyncio.FIRST_COMPLETED)
+                await self._finish_console(intake, stopping, engine)
+                return self._exit_code(engine, intake, stop)
+            finally:
+                for task in (*intake, stopping, warming):
+                    task.cancel()
+                await asyncio.gather(*intake, stopping, warming, return_exceptions=True)
+                await self._engine.drain(self._settings.engine.drain_seconds)
+                await asyncio.gather(engine, return_exceptions=True)
+                emit("stopped")
+
+    async def _accept(self, inbound: Inbound) -> Acceptance:
+        acceptance = await self._conversations.accept(inbound)
+        if not isinstance(acceptance, Refused):
+            await self._engine.submit(inbound.key, inbound.id)
+            failpoint("submitted")
+        return acceptance
+
+    async def _finish_console(
+        self,
+        intake: Sequence[asyncio.Task[None]],
+        stopping: asyncio.Task[bool],
+        engine: asyncio.Task[None],
+    ) -> None:
+        """At the end of input what was asked is still answered."""
+        if self._console is None or not intake[0].done() or intake[0].exception():
+            return
+        while not (stopping.done() or engine.done()):
+            snapshot = await self._store.load(self._conversations.ref(self._console.key))
+            if self._engine.depth() == 0 and not (snapshot and snapshot.unfinished):
+                return
+            await asyncio.wait((stopping, engine), timeout=0.05)
+
+    def _exit_code(
+        self, engine: asyncio.Task[None], intake: Sequence[asyncio.Task[None]], stop: asyncio.Event
+    ) -> int:
+        for task in (engine, *intake):
+            if not task.done() or task.cancelled():
+                continue
+            error = task.exception()
+            if isinstance(error, Fatal):
+                logger.error("fatal", extra={"event": {"error": str(error)}})
+                return error.exit_code
+            if isinstance(error, PlatformRefused):
+                logger.error("platform.refused", extra={"event": {"error": str(error)}})
+                return 4
+            if error is not None:
+                raise error
+            if not (self._console or stop.is_set()):
+                raise Ended(f"{task.get_name()} ended by itself")
+        return 0
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """Set by SIGTERM or Ctrl-C; a second one ends the program at once."""
+    stop = asyncio.Event()
+
+    def signalled() -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled)
+    return stop

@@ -1,0 +1,248 @@
+"""The commands: thin, no logic of their own. What they do is in the modules they call."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bots import __version__
+from bots.settings import Settings, load_settings
+from core.errors import (
+    ChinwagError,
+    ConfigError,
+    Fatal,
+    ModelRefusedKey,
+    PlatformRefused,
+    StoreError,
+)
+
+EPILOG = "Exit codes: 0 ok, 2 usage or config, 3 database, 4 a platform refused us, 5 model."
+
+config_option = click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    help="The config file; without it ./config.toml, which may be absent.",
+)
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="chinwag %(version)s")
+def cli() -> None:
+    """Puts an LLM agent behind a chat.
+
+    \b
+    Try it, without an account or a key:    chinwag playground
+    Make a Telegram bot of it:              chinwag init, then chinwag run
+    """
+
+
+@cli.command()
+@click.option("--yes", is_flag=True, help="Ask nothing; write the files with empty tokens.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".",
+    help="Where to write them; this folder by default.",
+)
+def init(yes: bool, folder: Path) -> None:
+    """Write config.toml and .env, and say what to do next. Nothing is overwritten."""
+    from bots.init import init as write
+
+    for line in write(folder, yes=yes):
+        click.echo(line)
+
+
+@cli.command()
+@config_option
+def check(config_path: Path | None) -> None:
+    """Look at config, database, tokens, privacy mode, webhook and model key, before a start."""
+    from bots.doctor import check as examine
+    from bots.doctor import render
+
+    settings = _settings(config_path, level="error")
+    findings = asyncio.run(examine(settings, config_path))
+    click.echo(render(findings))
+    codes = sorted(finding.exit_code for finding in findings if not finding.ok)
+    raise SystemExit(codes[0] if codes else 0)
+
+
+@cli.command("run")
+@click.argument("platform", required=False)
+@config_option
+@click.option("--log-json", is_flag=True, help="One JSON object a line.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+def run_bot(
+    platform: str | None, config_path: Path | None, log_json: bool, log_level: str | None
+) -> None:
+    """Run the bot: every platform that is configured, or the one named.
+
+    Ctrl-C or SIGTERM finishes what is being answered and keeps the rest for the next start; a
+    second one stops at once.
+    """
+    from bots.app import serve
+
+    settings = _settings(config_path, json=log_json, level=log_level)
+    _finish(lambda: serve(settings, platform))
+
+
+@cli.command()
+@click.option("--session", default="default", help="Which conversation to go on with.")
+@config_option
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+def chat(session: str, config_path: Path | None, log_level: str | None) -> None:
+    """Talk to the agent here, in the terminal. Same agent, same database as the bot's."""
+    from bots.app import chat as talk
+
+    settings = _settings(config_path, level=log_level or "error")
+    _greet(settings)
+    _finish(lambda: talk(settings, session))
+
+
+@cli.command()
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".playground",
+    help="Where its conversations are kept.",
+)
+def playground(folder: Path) -> None:
+    """Try the agent here, against a local stand-in for Claude: no account, no key, no network.
+
+    The stand-in answers from what it is really sent: tell it your name, leave, come back, ask.
+    """
+    from bots.playground import play
+
+    raise SystemExit(play(folder))
+
+
+@cli.group()
+def sessions() -> None:
+    """Look at the stored conversations, or reset one. Reading works beside a running bot."""
+
+
+@sessions.command("list")
+@click.option("--prefix", default="", help="Only keys that begin so, such as telegram-chat:")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@config_option
+def list_(prefix: str, as_json: bool, config_path: Path | None) -> None:
+    """All conversations, with how much was said and when."""
+    from bots.sessions import list_sessions
+
+    _print(_settings(config_path), lambda settings: list_sessions(settings, prefix, as_json))
+
+
+@sessions.command()
+@click.argument("key")
+@config_option
+def show(key: str, config_path: Path | None) -> None:
+    """One conversation, as a person reads it: what is in its window, and what waits."""
+    from bots.sessions import show_session
+
+    _print(_settings(config_path), lambda settings: show_session(settings, key))
+
+
+@sessions.command()
+@click.argument("key")
+@click.option("--output", type=click.Path(path_type=Path), help="A file; standard output without.")
+@config_option
+def export(key: str, output: Path | None, config_path: Path | None) -> None:
+    """All of one conversation, trimmed messages included, one JSON object a line."""
+    from bots.sessions import export_session
+
+    _print(_settings(config_path), lambda settings: export_session(settings, key), output)
+
+
+@sessions.command()
+@click.argument("key")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@config_option
+def reset(key: str, yes: bool, config_path: Path | None) -> None:
+    """Forget one conversation. The bot must not be running; in its chat, send /reset instead."""
+    from bots.sessions import reset_session
+
+    settings = _settings(config_path)
+    if not yes:
+        click.confirm(f"Delete what was said in {key}?", abort=True)
+    _print(settings, lambda settings: reset_session(settings, key))
+
+
+# ---------------------------------------------------------------------- what they share
+
+
+def _settings(path: Path | None, *, json: bool = False, level: str | None = None) -> Settings:
+    from bots.logs import setup_logging
+
+    settings = load_settings(path)
+    setup_logging(
+        json=json or settings.log.json_lines,
+        level=level or settings.log.level,
+        secrets=settings.secrets(),
+    )
+    return settings
+
+
+def _finish(start: Callable[[], Awaitable[int]]) -> None:
+    async def main() -> int:
+        return await start()
+
+    raise SystemExit(asyncio.run(main()))
+
+
+def _print(
+    settings: Settings,
+    lines: Callable[[Settings], Any],
+    output: Path | None = None,
+) -> None:
+    async def main() -> None:
+        if output is None:
+            async for line in lines(settings):
+                click.echo(line)
+            return
+        with output.open("x", encoding="utf-8") as file:
+            async for line in lines(settings):
+                file.write(line + "\n")
+
+    try:
+        asyncio.run(main())
+    except FileExistsError:
+        raise ConfigError(f"{output}: exists already; name another file") from None
+
+
+def _greet(settings: Settings) -> None:
+    if sys.stdin.isatty():
+        model = settings.agent.model.rpartition("/")[2]
+        click.echo(f"chinwag {__version__}, {model}. /help says what I can do; Ctrl-D leaves.")
+
+
+def run() -> None:
+    """The whole program: every error of ours is one clear line and an exit code."""
+    from bots.secrets import redacting
+
+    try:
+        cli.main(standalone_mode=False)
+    except click.Abort:
+        raise SystemExit(130) from None
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(2) from None
+    except ChinwagError as error:
+        click.echo(f"chinwag: {redacting()(str(error))}", err=True)
+        raise SystemExit(exit_code(error)) from None
+
+
+def exit_code(error: ChinwagError) -> int:
+    if isinstance(error, Fatal):
+        return error.exit_code
+    if isinstance(error, StoreError):
+        return 3
+    if isinstance(error, PlatformRefused):
+        return 4
+    if isinstance(error, ModelRefusedKey):
+        return 5
+    return 2

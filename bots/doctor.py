@@ -1,0 +1,248 @@
+"""`chinwag check`: looks at everything a start depends on, and says what to do about each.
+
+It reads the database without a lock, beside a running bot, and asks Telegram and Anthropic a cheap
+question each. It repairs nothing, sends no message, and never asks for updates: that would take
+them away from the bot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bots.plugins import load_adapter, load_tool
+from bots.secrets import redacting
+from bots.settings import Settings
+from core.errors import ConfigError, StoreError
+from core.gate import OWNER
+from stores.urls import open_store
+
+if TYPE_CHECKING:
+    from telegram import User, WebhookInfo
+
+CONFIG, STORE, PLATFORM, MODEL = 2, 3, 4, 5  # exit codes
+_PATIENCE: Final = 10.0  # seconds for each question
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """
+    :param what: what was looked at, in a word
+    :param exit_code: of a failure: 2 config, 3 database, 4 platform, 5 model; else 0
+    :param cure: what to do: of a failure always, of what is well when it could be better
+    """
+
+    what: str
+    ok: bool
+    text: str
+    exit_code: int = 0
+    cure: str = ""
+
+
+def _well(what: str, text: str, hint: str = "") -> Finding:
+    return Finding(what, True, text, cure=hint)
+
+
+def _wrong(what: str, text: str, code: int, cure: str) -> Finding:
+    return Finding(what, False, text, code, cure)
+
+
+async def check(settings: Settings, config_path: Path | None = None) -> list[Finding]:
+    """
+    :param config_path: the config file, when one was named
+    """
+    redact = redacting(settings.secrets())
+    found = [
+        *_config(settings, config_path),
+        *[finding async for finding in _store(settings)],
+        *[finding async for finding in _telegram(settings)],
+        await _model(settings),
+    ]
+    return [
+        msgspec.structs.replace(each, text=redact(each.text), cure=redact(each.cure))
+        for each in found
+    ]
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """The first kind that failed, in the order 2, 3, 4, 5; 0 when nothing did."""
+    return min((finding.exit_code for finding in findings if not finding.ok), default=0)
+
+
+def render(findings: Iterable[Finding]) -> str:
+    """A table: a mark, what was looked at, what was found, and below it what to do."""
+    lines = []
+    for finding in findings:
+        mark = "✗" if not finding.ok else "!" if finding.cure else "✓"
+        lines.append(f"{mark} {finding.what:<9} {finding.text}")
+        if finding.cure:
+            lines.append(f"{'':<11} → {finding.cure}")
+    return "\n".join(lines)
+
+
+# --- config -----------------------------------------------------------------------------------
+
+
+def _config(settings: Settings, config_path: Path | None) -> Iterator[Finding]:
+    path = config_path or settings.path
+    yield _well("config", str(path) if path else "no config.toml; defaults and variables hold")
+    dotenv = settings.folder / ".env"
+    with suppress(OSError):
+        if dotenv.stat().st_mode & 0o077:
+            yield _well("config", f"{dotenv} can be read by others", f"chmod 600 {dotenv}")
+    for place in settings.agent.tools:
+        try:
+            load_tool(place, settings.folder)
+            yield _well("tool", place)
+        except ConfigError as error:
+            yield _wrong("tool", str(error), CONFIG, "correct [agent] tools, or the file")
+    for name, section in settings.adapters.items():
+        try:
+            load_adapter(name, section.use, section.options, settings.folder)
+            yield _well("adapter", name)
+        except ConfigError as error:
+            yield _wrong("adapter", str(error), CONFIG, f"correct [adapters.{name}], or its file")
+    if settings.telegram.token is None and not settings.adapters:
+        hint = "set TELEGRAM_BOT_TOKEN in .env; `chinwag chat` works without"
+        yield _well("config", "no platform is configured", hint)
+
+
+# --- database ---------------------------------------------------------------------------------
+
+
+async def _store(settings: Settings) -> AsyncIterator[Finding]:
+    url = settings.store.url
+    owner: bytes | None = None
+    try:
+        store: Any = open_store(url, settings.folder, read_only=True)
+        if _is_new(store):
+            yield _well("store", f"{url}: new; made at the first start")
+        else:
+            async with store:
+                # Not every store has a file of which something could be wrong.
+                problems = await store.check() if hasattr(store, "check") else []
+                owner = await store.notes.get(OWNER)
+            yield _sound(url, problems)
+    except ConfigError as error:
+        yield _wrong("store", str(error), CONFIG, "correct [store] url")
+    except StoreError as error:
+        cure = "the file is as it was: restore a backup, or name another [store] url"
+        yield _wrong("store", f"{url}: {error}", STORE, cure)
+    yield _access(settings, owner.decode() if owner else None)
+
+
+def _is_new(store: Any) -> bool:
+    # Only a store in a file can be missing.
+    path = getattr(store, "path", None)
+    return path is not None and not Path(path).exists()
+
+
+def _sound(url: str, problems: list[str]) -> Finding:
+    if not problems:
+        return _well("store", f"{url}: sound")
+    more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+    text = f"{url} is damaged: {problems[0]}{more}"
+    return _wrong("store", text, STORE, "stop the bot, keep a copy of the file, restore a backup")
+
+
+def _access(settings: Settings, owner: str | None) -> Finding:
+    allowed = [f"owner {owner}"] if owner else []
+    allowed += [sender for sender in settings.access.allow if sender != owner]
+    limit = f"{settings.access.messages_per_minute} messages a minute each"
+    if settings.access.open:
+        return _well("access", f"everybody may speak, {limit}")
+    if not allowed:
+        hint = "`chinwag run` prints a code: who sends it to the bot is its owner"
+        return _well("access", "nobody may speak yet", hint)
+    shown = ", ".join(allowed[:5]) + (f" and {len(allowed) - 5} more" if len(allowed) > 5 else "")
+    return _well("access", f"{shown}; {limit}")
+
+
+# --- Telegram ---------------------------------------------------------------------------------
+
+
+async def _telegram(settings: Settings) -> AsyncIterator[Finding]:
+    section = settings.telegram
+    if section.token is None:
+        return
+    from telegram import Bot
+    from telegram.error import InvalidToken, TelegramError
+    from telegram.request import HTTPXRequest
+
+    bot = Bot(
+        section.token.get_secret_value(),
+        base_url=f"{section.base_url}/bot",
+        request=HTTPXRequest(connect_timeout=_PATIENCE, read_timeout=_PATIENCE),
+    )
+    try:
+        async with bot:  # asks who the bot is
+            yield _bot(bot.bot)
+            yield _webhook(await bot.get_webhook_info())
+    # Their texts are left out: one of them holds the token.
+    except InvalidToken:
+        cure = "copy it anew from @BotFather (/mybots, API Token) into TELEGRAM_BOT_TOKEN"
+        yield _wrong("telegram", "the token is not valid", PLATFORM, cure)
+    except TelegramError as error:
+        text = f"no answer from {section.base_url} ({type(error).__name__})"
+        yield _wrong("telegram", text, PLATFORM, "try again; look at network and base_url")
+
+
+def _bot(me: User) -> Finding:
+    privacy = (
+        "reads every message of its groups"
+        if me.can_read_all_group_messages
+        else "in groups hears only what is meant for it (privacy mode)"
+    )
+    return _well("telegram", f"@{me.username}, id {me.id}; {privacy}")
+
+
+def _webhook(info: WebhookInfo) -> Finding:
+    if not info.url:
+        return _well("telegram", "no webhook in the way")
+    # Some put the token into the path.
+    text = f"a webhook is set, to {urlsplit(info.url).hostname}: it gets the messages, not we"
+    return _wrong("telegram", text, PLATFORM, "stop what uses it, then call deleteWebhook")
+
+
+# --- model ------------------------------------------------------------------------------------
+
+
+async def _model(settings: Settings) -> Finding:
+    section = settings.anthropic
+    provider, _, name = settings.agent.model.rpartition("/")
+    if provider not in ("", "anthropic"):
+        return _well("model", f"{settings.agent.model}: not looked at")
+    if section.api_key is None:
+        cure = "set ANTHROPIC_API_KEY in .env; https://platform.claude.com has it"
+        return _wrong("model", "there is no key", MODEL, cure)
+    import anthropic
+
+    client = anthropic.AsyncAnthropic(
+        api_key=section.api_key.get_secret_value(),
+        base_url=section.base_url,
+        timeout=_PATIENCE,
+        max_retries=0,
+        open_telemetry=False,
+    )
+    try:
+        async with client:
+            info = await client.models.retrieve(name)
+    except anthropic.NotFoundError:
+        return _wrong("model", f"there is no {name}", MODEL, "correct [agent] model")
+    except (anthropic.AuthenticationError, anthropic.PermissionDeniedError) as error:
+        cure = "correct ANTHROPIC_API_KEY, or what it may do"
+        return _wrong("model", f"the key was refused ({error.status_code})", MODEL, cure)
+    except anthropic.APIStatusError as error:
+        return _wrong("model", f"answer {error.status_code}", MODEL, "try again later")
+    except anthropic.APIError as error:
+        text = f"no answer from {client.base_url} ({type(error).__name__})"
+        return _wrong("model", text, MODEL, "try again; look at network and base_url")
+    newer = "set [agent] model to a newer one"
+    if info.lifecycle == "retired":
+        return _wrong("model", f"{info.id} is retired", MODEL, newer)
+    hint = newer if info.lifecycle == "deprecated" else ""
+    return _well("model", f"{info.id} is {info.lifecycle}; the key is good", hint)

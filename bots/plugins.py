@@ -1,0 +1,109 @@
+"""What others bring along: an object from a Python file, or from an entry point.
+
+A file is loaded by its path, so that the current folder never gets onto ``sys.path``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from core.adapter import Adapter
+from core.errors import ConfigError
+from core.tools import Tool, tool
+
+
+def load_object(place: str, base: Path, group: str | None = None) -> Any:
+    """
+    :param place: ``path/to/file.py:name``, relative to `base`, or the name of an entry point
+    :param group: where an entry point is looked for
+    :raises ConfigError: there is none, or it cannot be loaded
+    """
+    file, colon, name = place.rpartition(":")
+    if colon and file.endswith(".py"):
+        return _from_file(base / file, name)
+    if group is not None:
+        for entry in entry_points(group=group, name=place):
+            return entry.load()
+    kinds = '"path/to/file.py:name"' + (f" or an entry point of {group}" if group else "")
+    raise ConfigError(f"{place!r}: want {kinds}")
+
+
+def _from_file(file: Path, name: str) -> Any:
+    if not file.is_file():
+        raise ConfigError(f"{file}: no such file")
+    # A name of its own for each file, so that two files of one name are two modules.
+    label = f"chinwag_file_{sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
+    module = sys.modules.get(label)
+    if module is None:
+        spec = importlib.util.spec_from_file_location(label, file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[label] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[label]
+            raise ConfigError(
+                f"{file}: cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise ConfigError(f"{file}: there is no {name!r} in it") from None
+
+
+def load_tool(place: str, base: Path) -> Tool:
+    """A Tool, or a plain function that is made one."""
+    found = load_object(place, base)
+    if isinstance(found, Tool):
+        return found
+    if not callable(found):
+        raise ConfigError(f"{place}: is neither a tool nor a function")
+    try:
+        return tool(found)
+    except TypeError as error:
+        raise ConfigError(f"{place}: {error}") from error
+
+
+def load_adapter(name: str, use: str, options: Mapping[str, Any], base: Path) -> Adapter:
+    """
+    :param options: the other keys of its section; checked by the class's own `Settings`, a
+        pydantic model or a msgspec Struct, and given to the class as its one argument. A class
+        without `Settings` takes no options and no argument
+    """
+    made = load_object(use, base, group="chinwag.adapters")
+    where = f"[adapters.{name}]"
+    model = getattr(made, "Settings", None)
+    if model is None:
+        if options:
+            raise ConfigError(f"{where}: no such key: {', '.join(options)}; {use} has no settings")
+        adapter = made()
+    else:
+        adapter = made(_checked(model, options, where))
+    if not isinstance(adapter, Adapter):
+        raise ConfigError(f"{where}: {use} is no Adapter; see core/adapter.py")
+    return adapter
+
+
+def _checked(model: type[Any], options: Mapping[str, Any], where: str) -> Any:
+    try:
+        if issubclass(model, BaseModel):
+            return model(**options)
+        return msgspec.convert(dict(options), model)
+    except ValidationError as error:
+        lines = [
+            f"{where} {'.'.join(map(str, each['loc']))}: {each['msg']}"
+            for each in error.errors(include_url=False, include_input=False, include_context=False)
+        ]
+        raise ConfigError("\n".join(lines)) from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {error}") from None

@@ -1,0 +1,279 @@
+"""What there is to set: each section of config.toml, its keys, defaults and bounds.
+
+Frozen values that read nothing from anywhere; `bots.settings` does the reading. A secret is a
+`SecretStr`, and no `repr` shows one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    StringConstraints,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from bots.secrets import redacting
+
+PREFIX: Final = "CHINWAG_"
+
+INSTRUCTIONS: Final = (
+    "You are a helpful assistant in a chat. Answer in the language of the person who writes, "
+    "briefly and plainly, as one does in a chat. Say so when you do not know something."
+)
+# The engine of these rules is Rust's: "$" is the very end.
+A_NAME: Final = "^[a-z][a-z0-9-]{0,39}$"
+A_WORD: Final = r"^\S+$"
+A_SCHEME: Final = "^[a-z][a-z0-9+-]*:"
+
+
+def _check_url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value):
+        raise ValueError("want http://host or https://host, with a port and a path if need be")
+    return value.rstrip("/")
+
+
+def _check_sender(value: str) -> str:
+    platform, colon, person = value.partition(":")
+    if not colon or not platform or not person or any(char.isspace() for char in value):
+        raise ValueError('want a platform and an id, such as "telegram:42" or "slack:T1/U1"')
+    if platform == "telegram" and not person.isdecimal():
+        raise ValueError(
+            'want the numeric id, "telegram:42": a user name can pass to somebody else'
+        )
+    return value
+
+
+def _check_place(value: str) -> str:
+    file, colon, name = value.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise ValueError('want "path/to/file.py:name"')
+    return value
+
+
+def _check_token(secret: SecretStr) -> SecretStr:
+    token = secret.get_secret_value().strip()
+    if not re.fullmatch(r"\d+:[A-Za-z0-9_-]+", token):
+        raise ValueError("does not look like a token of @BotFather, 123456:ABC-DEF...")
+    return SecretStr(token)
+
+
+def _check_key(secret: SecretStr) -> SecretStr:
+    key = secret.get_secret_value().strip()
+    if not re.fullmatch(r"[!-~]+", key):
+        raise ValueError("want one line of letters, digits and signs without a blank")
+    return SecretStr(key)
+
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+Name = Annotated[str, StringConstraints(pattern=A_NAME)]
+Url = Annotated[str, AfterValidator(_check_url)]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """One table of config.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    def __repr__(self) -> str:
+        return redacting()(super().__repr__())
+
+    __str__ = __repr__
+
+
+class AgentSection(Section):
+    """:param tools: ``path/to/file.py:name``, relative to the config file"""
+
+    name: Text = "assistant"
+    model: Annotated[str, StringConstraints(pattern=A_WORD)] = "anthropic/claude-sonnet-5-5"
+    instructions: str = INSTRUCTIONS
+    thinking: Literal["adaptive", "disabled"] | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    max_tokens: Count = 4096
+    max_rounds: Count = 8
+    turn_timeout: Seconds = 120.0
+    tools: tuple[Annotated[str, AfterValidator(_check_place)], ...] = ()
+
+
+class MemorySection(Section):
+    """:param trim_to: half of `max_messages` when it is not given"""
+
+    max_messages: Count = 40
+    trim_to: Count = Field(default_factory=lambda data: max(1, data.get("max_messages", 40) // 2))
+
+    @model_validator(mode="after")
+    def _check(self) -> MemorySection:
+        if self.trim_to > self.max_messages:
+            raise ValueError("trim_to must not be above max_messages")
+        return self
+
+
+class AccessSection(Section):
+    """:param messages_per_minute: of each sender"""
+
+    open: bool = False
+    allow: tuple[Annotated[str, AfterValidator(_check_sender)], ...] = ()
+    messages_per_minute: Count = 20
+
+
+class StoreSection(Section):
+    url: Annotated[str, StringConstraints(pattern=A_SCHEME)] = "sqlite:chinwag.db"
+
+
+class TelegramSection(Section):
+    """Telegram is used when `token` is there.
+
+    :param account: which of several bots of one database this is
+    :param poll_timeout: seconds that one request for updates waits at Telegram
+    """
+
+    account: Name | None = None
+    base_url: Url = "https://api.telegram.org"
+    poll_timeout: Annotated[int, Field(ge=1, le=50)] = 30
+    scope: Literal["chat", "user"] = "chat"
+    on_unknown_outcome: Literal["resend", "hold"] = "resend"
+    token: Annotated[SecretStr, AfterValidator(_check_token)] | None = None
+
+
+class AnthropicSection(Section):
+    """:param base_url: None for the client's own"""
+
+    base_url: Url | None = None
+    api_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
+
+
+class EngineSection(Section):
+    """
+    :param concurrency: how many conversations are worked on at the same time
+    :param drain_seconds: how long running turns may take to finish when the program is stopped
+    """
+
+    concurrency: Count = 256
+    when_busy: Literal["collect", "queue", "interrupt"] = "collect"
+    drain_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
+
+
+class AdapterSection(Section):
+    """A platform that is not built in.
+
+    :param use: ``path/to/file.py:Class``, or an entry point of the group ``chinwag.adapters``
+    :param options: all other keys of the table, for the class to check. They may hold secrets, so
+        they are neither shown nor dumped
+    """
+
+    use: Text
+    options: dict[str, Any] = Field(default={}, repr=False, exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        options = {key: value for key, value in data.items() if key != "use"}
+        return {**({"use": data["use"]} if "use" in data else {}), "options": options}
+
+
+class LogSection(Section):
+    # BaseModel has a method `json`.
+    json_lines: bool = Field(default=False, alias="json")
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(BaseSettings):
+    """All settings. Made by `load_settings`; made by hand it reads nothing from anywhere."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    agent: AgentSection = AgentSection()
+    memory: MemorySection = MemorySection()
+    access: AccessSection = AccessSection()
+    store: StoreSection = StoreSection()
+    telegram: TelegramSection = TelegramSection()
+    anthropic: AnthropicSection = AnthropicSection()
+    engine: EngineSection = EngineSection()
+    adapters: dict[Name, AdapterSection] = {}
+    log: LogSection = LogSection()
+
+    _path: Path | None = PrivateAttr(default=None)
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # `load_settings` reads the others itself, because it must say where a bad value came from.
+        return (init_settings,)
+
+    def __repr__(self) -> str:
+        return redacting()(super().__repr__())
+
+    __str__ = __repr__
+
+    @property
+    def path(self) -> Path | None:
+        """The config file that was read; None when there was none."""
+        return self._path
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths in the settings are relative to."""
+        return self._folder
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every value that must never be shown: for the log, which takes them out."""
+        known = (self.telegram.token, self.anthropic.api_key)
+        return (
+            *(secret.get_secret_value() for secret in known if secret is not None),
+            *(text for adapter in self.adapters.values() for text in _guarded(adapter.options)),
+        )
+
+
+_SECRET_NAME: Final = re.compile(r"token|secret|passw|key|credential", re.IGNORECASE)
+
+
+def _guarded(options: Mapping[str, Any]) -> Iterator[str]:
+    """The texts among an adapter's options whose name says that they are secret."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _guarded(value)
+        elif isinstance(value, str) and _SECRET_NAME.search(name):
+            yield value
+
+
+def known_keys() -> dict[str, dict[str, FieldInfo]]:
+    """Section -> key -> field, for all sections but the free ``[adapters.NAME]``."""
+    return {
+        name: {field.alias or key: field for key, field in section.model_fields.items()}
+        for name, info in Settings.model_fields.items()
+        if isinstance(section := info.annotation, type) and issubclass(section, Section)
+    }
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """Whether the value must not be written into config.toml."""
+    # However the type is annotated or made optional.
+    return SecretStr.__name__ in str(field.annotation)

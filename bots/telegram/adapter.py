@@ -1,0 +1,268 @@
+"""Telegram behind the seam of `core.adapter`: takes messages in, sends parts out.
+
+It keeps no conversation, and of what it sends it knows only what Telegram answered. Pace, order and
+repeats are the core's: a request that failed is told, not tried again, but for the two cases where
+Telegram takes the same words in another form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from functools import partial
+from typing import Final
+
+import msgspec
+from telegram import LinkPreviewOptions, MessageEntity, ReplyParameters
+
+from bots.telegram import failures
+from bots.telegram.failures import failure, says, why
+from bots.telegram.live import Typing
+from bots.telegram.parse import Address, Me, Scope, address, parse
+from bots.telegram.poll import Backoff, Poller, insist
+from bots.telegram.render import render
+from bots.telegram.wire import bot_at
+from core.adapter import Accept, Acceptance, Limits, Live, Receipt, Refused
+from core.clock import Clock, SystemClock
+from core.errors import PlatformRefused, Undeliverable
+from core.events import emit
+from core.messages import Inbound, Outbound
+
+BASE_URL: Final = "https://api.telegram.org"
+SEND_SECONDS: Final = 20.0
+DECLINE_SECONDS: Final = 20.0
+MAX_DECLINES: Final = 64
+
+# What would change the address that the token becomes a part of is no token.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9:_-]+")
+_MESSAGE_ID: Final = re.compile(r"[1-9][0-9]{0,15}")
+_NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
+
+
+class _Entity(msgspec.Struct, frozen=True):
+    type: str
+    offset: int
+    length: int
+    url: str | None = None
+    language: str | None = None
+
+
+class _Body(msgspec.Struct, frozen=True):
+    """What `render` makes."""
+
+    text: str
+    entities: tuple[_Entity, ...] = ()
+
+
+_decode_body: Final = msgspec.json.Decoder(_Body).decode
+
+
+class TelegramAdapter:
+    """One bot.
+
+    :param account: which of several bots of ours it is; a part of its keys
+    :param scope: whether a group has one history, or each person in it their own
+    :param poll_timeout: seconds that Telegram holds a request while there is nothing; at most 50
+    :param send_timeout: seconds to wait for Telegram's answer to a message of ours
+    :raises PlatformRefused: this cannot be a token
+    """
+
+    def __init__(
+        self,
+        token: str,
+        *,
+        base_url: str = BASE_URL,
+        account: str | None = None,
+        scope: Scope = "chat",
+        poll_timeout: int = 30,
+        send_timeout: float = SEND_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        if not _TOKEN.fullmatch(token):
+            raise PlatformRefused("the Telegram token is empty, or has signs that no token has")
+        self._account = account
+        self._scope: Scope = scope
+        self._poll_timeout = poll_timeout
+        self._clock: Clock = clock or SystemClock()
+        self._bot, self._wire = bot_at(base_url, token, timeout=send_timeout)
+        self._me: Me | None = None
+        self._declining: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<TelegramAdapter {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return "telegram" if self._account is None else f"telegram@{self._account}"
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(can_look_up=False)
+
+    def serves(self, key: str) -> bool:
+        return address(key, self._account) is not None
+
+    def render(self, markdown: str) -> tuple[str, ...]:
+        return render(markdown)
+
+    async def connect(self) -> Me:
+        """Who we are. Asks until Telegram answers; knows it afterwards.
+
+        :raises PlatformRefused: Telegram does not know the token
+        """
+        if self._me is None:
+            backoff = Backoff("telegram.unreachable", self._clock)
+            user = await insist(self._bot.get_me, backoff)
+            self._me = Me(user.id, user.username or "")
+        return self._me
+
+    async def identity(self) -> str:
+        """The bot's id: a database remembers which bot it belongs to.
+
+        :raises PlatformRefused: Telegram does not know the token
+        """
+        return str((await self.connect()).id)
+
+    async def run(self, accept: Accept) -> None:
+        me = await self.connect()
+        await Poller(
+            self._bot,
+            self._wire,
+            partial(parse, bot=me, account=self._account, scope=self._scope),
+            partial(self._accept, accept),
+            clock=self._clock,
+            timeout=self._poll_timeout,
+        ).run()
+
+    async def close(self) -> None:
+        """Hangs up. Nothing can be sent after this."""
+        declining = list(self._declining)
+        for task in declining:
+            task.cancel()
+        await asyncio.gather(*declining, return_exceptions=True)
+        await self._wire.shutdown()
+        await self._bot.request.shutdown()
+
+    async def send(self, key: str, part: Outbound, *, uncertain: bool) -> Receipt:
+        to = address(key, self._account)
+        if to is None:
+            raise Undeliverable("not a key of this bot's")
+        try:
+            body = None if part.body is None else _decode_body(part.body)
+        except msgspec.DecodeError as error:
+            raise Undeliverable("not a body that this adapter has rendered") from error
+        replaces = _number(part.replaces)
+        # In a private chat it is plain what is being answered.
+        reply_to = _number(part.reply_to) if to.chat_id < 0 else None
+        try:
+            if body is None:
+                return Receipt(()) if replaces is None else await self._delete(to, replaces)
+            if replaces is not None:
+                return await self._edit(to, replaces, body, reply_to)
+            return await self._say(to, body, reply_to)
+        except Exception as error:
+            # Any: an answer that is none of Telegram's comes out of PTB as anything.
+            raise failure(error, key) from error
+
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...]) -> Live:
+        to = address(key, self._account)
+        act = _nothing if to is None else partial(self._type, to)
+        return Typing(act, self._clock)
+
+    async def _say(self, to: Address, body: _Body, reply_to: int | None) -> Receipt:
+        try:
+            sent = await self._bot.send_message(
+                to.chat_id,
+                body.text,
+                entities=_entities(body),
+                message_thread_id=to.thread_id,
+                reply_parameters=_reply(reply_to),
+                link_preview_options=_NO_PREVIEW,
+            )
+        except Exception as error:
+            if to.thread_id is not None and says(error, failures.NO_THREAD):
+                # The topic was deleted. Its people are still in the chat.
+                return await self._say(Address(to.chat_id), body, reply_to)
+            if body.entities and says(error, failures.BAD_ENTITIES):
+                return await self._say(to, _Body(body.text), reply_to)
+            raise
+        return Receipt((str(sent.message_id),))
+
+    async def _edit(
+        self, to: Address, message_id: int, body: _Body, reply_to: int | None
+    ) -> Receipt:
+        try:
+            await self._bot.edit_message_text(
+                body.text,
+                to.chat_id,
+                message_id,
+                entities=_entities(body),
+                link_preview_options=_NO_PREVIEW,
+            )
+        except Exception as error:
+            if says(error, failures.NOTHING_TO_EDIT):
+                return await self._say(to, body, reply_to)
+            if body.entities and says(error, failures.BAD_ENTITIES):
+                return await self._edit(to, message_id, _Body(body.text), reply_to)
+            if not says(error, failures.NOT_MODIFIED):
+                raise
+        return Receipt((str(message_id),))
+
+    async def _delete(self, to: Address, message_id: int) -> Receipt:
+        try:
+            await self._bot.delete_message(to.chat_id, message_id)
+        except Exception as error:
+            if not says(error, failures.NOTHING_TO_DELETE):
+                raise
+        return Receipt(())
+
+    async def _type(self, to: Address) -> None:
+        await self._bot.send_chat_action(
+            to.chat_id, "typing", to.thread_id, read_timeout=5, pool_timeout=1
+        )
+
+    async def _accept(self, accept: Accept, inbound: Inbound) -> Acceptance:
+        acceptance = await accept(inbound)
+        reply = acceptance.reply if isinstance(acceptance, Refused) else None
+        if reply and len(self._declining) < MAX_DECLINES:
+            task = asyncio.create_task(self._decline(inbound, reply))
+            self._declining.add(task)
+            task.add_done_callback(self._declining.discard)
+        return acceptance
+
+    async def _decline(self, inbound: Inbound, reply: str) -> None:
+        """Says once, best effort, why a message was refused."""
+        to = address(inbound.key, self._account)
+        if to is None:
+            return
+        reply_to = _number(inbound.message_id) if inbound.group else None
+        try:
+            async with asyncio.timeout(DECLINE_SECONDS):
+                for body in render(reply):
+                    await self._say(to, _decode_body(body), reply_to)
+        except Exception as error:
+            # Nothing was kept of the message, so nobody waits for this.
+            emit("telegram.not_declined", inbound.key, level=logging.DEBUG, why=why(error))
+
+
+def _entities(body: _Body) -> list[MessageEntity] | None:
+    return [
+        MessageEntity(one.type, one.offset, one.length, url=one.url, language=one.language)
+        for one in body.entities
+    ] or None
+
+
+def _reply(message_id: int | None) -> ReplyParameters | None:
+    if message_id is None:
+        return None
+    # The question may be gone; the answer is still one.
+    return ReplyParameters(message_id, allow_sending_without_reply=True)
+
+
+def _number(message_id: str | None) -> int | None:
+    return int(message_id) if message_id and _MESSAGE_ID.fullmatch(message_id) else None
+
+
+async def _nothing() -> None:
+    pass

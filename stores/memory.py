@@ -1,0 +1,185 @@
+"""MemoryStore: conversations in a dictionary, gone with the process.
+
+For tests, for trying things out, and for agents that need not remember. Not a cache, and not for
+several processes. Nothing here ever waits, so each method is one step that nobody can interrupt.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from msgspec.structs import replace
+
+from core import changes
+from core.errors import StaleSnapshot
+from core.messages import Message
+from core.snapshot import Snapshot
+from core.store import SessionRef, Summary
+
+
+class _Kept(NamedTuple):
+    """A conversation: its value, and by seq all rows of it, those behind the window included."""
+
+    snapshot: Snapshot
+    rows: dict[int, Message]
+
+    def history(self) -> list[Message]:
+        """In order of seq."""
+        return sorted(
+            (
+                row
+                for seq, row in self.rows.items()
+                if any(first <= seq <= last for first, last in self.snapshot.spans)
+            ),
+            key=lambda row: row.seq,
+        )
+
+
+class Table:
+    """What a MemoryStore stores into."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, _Kept] = {}
+        self.unfinished: set[str] = set()
+        self.aside: list[tuple[str, _Kept]] = []
+        self.notes: dict[str, bytes] = {}
+
+
+_SHARED = Table()
+
+
+class MemoryStore:
+    """
+    ::
+
+        store = MemoryStore()           a table of its own
+        store = MemoryStore.shared()    the one table of this process
+
+    `Session` takes the shared one when it is given the class itself, ``store=MemoryStore``: so what
+    one session stored, the next one finds.
+    """
+
+    def __init__(self, table: Table | None = None) -> None:
+        self._table = table or Table()
+        self.notes = MemoryNotes(self._table.notes)
+
+    @classmethod
+    def shared(cls) -> Self:
+        """A store on the one table of this process."""
+        return cls(_SHARED)
+
+    @classmethod
+    def from_url(cls, rest: str, base: Path) -> Self:
+        """What stands behind ``memory:``, which takes nothing more."""
+        return cls()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """What is stored stays, for as long as this object or the process lives."""
+
+    async def load(self, ref: SessionRef) -> Snapshot | None:
+        kept = self._table.sessions.get(ref.key)
+        return kept.snapshot if kept else None
+
+    async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
+        kept = self._table.sessions.get(ref.key)
+        revision = kept.snapshot.revision if kept else None
+        if revision != replaces:
+            raise StaleSnapshot(f"{ref.key}: revision {revision} is stored, not {replaces}")
+        self._put(ref.key, snapshot, kept.rows if kept else {})
+
+    async def clear(self, ref: SessionRef) -> None:
+        self._take(ref.key)
+
+    async def unfinished(self) -> AsyncIterator[str]:
+        for key in sorted(self._table.unfinished):
+            yield key
+
+    async def summaries(
+        self, prefix: str = "", after: str | None = None, limit: int = 100
+    ) -> AsyncIterator[Summary]:
+        keys = (
+            key for key in self._table.sessions if key.startswith(prefix) and key > (after or "")
+        )
+        for key in heapq.nsmallest(limit, keys):
+            if kept := self._table.sessions.get(key):
+                snapshot = kept.snapshot
+                yield Summary(key, len(kept.history()), snapshot.unfinished, snapshot.updated_at)
+
+    async def archive(
+        self, ref: SessionRef, before: int | None = None, limit: int = 100
+    ) -> AsyncIterator[Message]:
+        kept = self._table.sessions.get(ref.key)
+        history = kept.history() if kept else []
+        found = [row for row in reversed(history) if before is None or row.seq < before]
+        for row in found[:limit]:
+            yield row
+
+    async def move(self, old: str, new: str) -> None:
+        if old == new:
+            return
+        inside = f"{old}/"
+        # The longest first, so that none lands on one still to move.
+        keys = (key for key in self._table.sessions if key == old or key.startswith(inside))
+        for key in sorted(keys, reverse=True):
+            self._move_one(key, new + key[len(old) :])
+
+    async def set_aside(self, ref: SessionRef) -> None:
+        if kept := self._take(ref.key):
+            self._table.aside.append((ref.key, kept))
+
+    def _move_one(self, old_key: str, new_key: str) -> None:
+        old, new = self._take(old_key), self._take(new_key)
+        assert old is not None
+        there = None
+        if new:
+            there, offset = new.snapshot, old.snapshot.next_seq - 1
+            old.rows.update(
+                (seq + offset, replace(row, seq=seq + offset)) for seq, row in new.rows.items()
+            )
+        self._put(new_key, changes.move(old.snapshot, there, new_key), old.rows)
+
+    def _put(self, key: str, snapshot: Snapshot, rows: dict[int, Message]) -> None:
+        for first, last in snapshot.erase:
+            for seq in [seq for seq in rows if first <= seq <= last]:
+                del rows[seq]
+        rows.update((row.seq, row) for row in snapshot.rows)
+        self._table.sessions[key] = _Kept(replace(snapshot, erase=()), rows)
+        if snapshot.unfinished:
+            self._table.unfinished.add(key)
+        else:
+            self._table.unfinished.discard(key)
+
+    def _take(self, key: str) -> _Kept | None:
+        self._table.unfinished.discard(key)
+        return self._table.sessions.pop(key, None)
+
+
+class MemoryNotes:
+    """Small things that are no session."""
+
+    def __init__(self, notes: dict[str, bytes]) -> None:
+        self._notes = notes
+
+    async def get(self, name: str) -> bytes | None:
+        return self._notes.get(name)
+
+    async def put(self, name: str, value: bytes | None, *, was: bytes | None) -> bool:
+        if self._notes.get(name) != was:
+            return False
+        if value is None:
+            self._notes.pop(name, None)
+        else:
+            self._notes[name] = value
+        return True

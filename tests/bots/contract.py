@@ -1,0 +1,281 @@
+"""What every adapter must do. Inherit, say how a person speaks and what they see, run pytest.
+
+    class TestMine(AdapterContract):
+        @pytest.fixture
+        async def adapter(self) -> AsyncIterator[Adapter]:
+            self.server = ...                       # a platform of your own, on loopback
+            yield MyAdapter(self.server.url)
+
+        async def say(self, text: str) -> None: ... # a person writes to the bot, in one chat
+        async def screen(self) -> list[str]: ...    # the bot's messages that they see there
+
+Needs nothing but `core`, pytest and pytest-asyncio (asyncio_mode = auto).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from core.adapter import Acceptance, Accepted, Adapter, Duplicate, Limits, Refused
+from core.errors import StoreUnavailable
+from core.keys import SessionKey, check_key
+from core.messages import Inbound, Outbound
+
+PATIENCE = 10.0
+STOPPED_WITHIN = 3.0
+
+
+class Desk:
+    """The far side of `accept`.
+
+    :param asked: all that the adapter brought, whatever became of it
+    :param accepted: that of it which was accepted
+    """
+
+    def __init__(self, answer: Acceptance | None = None, *, failing: int = 0) -> None:
+        self.asked: list[Inbound] = []
+        self.accepted: list[Inbound] = []
+        self.answer = answer or Accepted()
+        self.failing = failing
+        self.open = asyncio.Event()
+        self.open.set()
+        self._changed = asyncio.Event()
+
+    async def accept(self, inbound: Inbound) -> Acceptance:
+        self._note(self.asked, inbound)
+        await self.open.wait()
+        if self.failing:
+            self.failing -= 1
+            raise StoreUnavailable("the disk is full")
+        self._note(self.accepted, inbound)
+        return self.answer
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not done():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def have(self, count: int) -> list[Inbound]:
+        """The first so many that were accepted."""
+        await self.until(lambda: len(self.accepted) >= count)
+        return self.accepted[:count]
+
+    def texts(self) -> list[str]:
+        return [inbound.text for inbound in self.accepted]
+
+    def _note(self, where: list[Inbound], inbound: Inbound) -> None:
+        where.append(inbound)
+        self._changed.set()
+
+
+@asynccontextmanager
+async def running(adapter: Adapter, desk: Desk) -> AsyncIterator[Desk]:
+    """The adapter takes messages in while the block runs; then it is cancelled, and must obey."""
+    task = asyncio.create_task(adapter.run(desk.accept))
+    try:
+        yield desk
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=STOPPED_WITHIN)
+        assert task.done(), "a cancelled run must end"
+        if not task.cancelled():
+            task.result()
+
+
+class AdapterContract:
+    redelivers = True  # the platform brings again what was not confirmed
+    foreign_keys: tuple[str, ...] = ("nobodys-chat:1", "a free key", "agent:a/id/1", "")
+
+    @pytest.fixture
+    async def adapter(self) -> AsyncIterator[Adapter]:
+        """A new one for each test, and its platform with it."""
+        raise NotImplementedError
+        yield
+
+    async def say(self, text: str) -> None:
+        """A person writes to the bot; always the same person in the same chat."""
+        raise NotImplementedError
+
+    async def screen(self) -> list[str]:
+        """The bot's messages in that chat as the person sees them now."""
+        raise NotImplementedError
+
+    # What it is
+
+    async def test_it_has_the_shape(self, adapter: Adapter) -> None:
+        assert isinstance(adapter, Adapter)
+        assert adapter.name
+        assert isinstance(adapter.limits, Limits)
+
+    async def test_it_serves_its_own_keys_only(self, adapter: Adapter) -> None:
+        key = (await self._hear(adapter, "hello")).key
+        assert adapter.serves(key)
+        assert not any(adapter.serves(foreign) for foreign in self.foreign_keys)
+        parsed = SessionKey.parse(key)
+        assert parsed is not None, "a key is built with SessionKey"
+        assert not adapter.serves(str(replace(parsed, account="another-account")))
+        assert not adapter.serves(str(replace(parsed, scope=f"x{parsed.scope}")))
+
+    # What it takes in
+
+    async def test_a_message_becomes_an_inbound(self, adapter: Adapter) -> None:
+        inbound = await self._hear(adapter, "hello, bot")
+        assert inbound.text == "hello, bot"
+        assert inbound.kind == "message"
+        assert inbound.id
+        assert inbound.sender.id
+        assert inbound.at > 0
+        assert check_key(inbound.key) == inbound.key
+        assert msgspec.json.decode(msgspec.json.encode(inbound), type=Inbound).key == inbound.key
+
+    async def test_each_message_is_brought_once_and_in_order(self, adapter: Adapter) -> None:
+        texts = [f"message {number}" for number in range(20)]
+        async with running(adapter, Desk()) as desk:
+            for text in texts:
+                await self.say(text)
+            await desk.have(len(texts))
+            await self.say("the last")
+            await desk.have(len(texts) + 1)
+        assert desk.texts() == [*texts, "the last"]
+        assert len({inbound.id for inbound in desk.accepted}) == len(texts) + 1
+        assert len({inbound.key for inbound in desk.accepted}) == 1
+
+    async def test_within_a_chat_one_waits_for_the_other(self, adapter: Adapter) -> None:
+        desk = Desk()
+        desk.open.clear()
+        async with running(adapter, desk):
+            await self.say("first")
+            await self.say("second")
+            await desk.until(lambda: bool(desk.asked))
+            await asyncio.sleep(0.05)
+            assert [inbound.text for inbound in desk.asked] == ["first"]
+            desk.open.set()
+            await desk.have(2)
+        assert desk.texts() == ["first", "second"]
+
+    async def test_a_duplicate_is_done_with(self, adapter: Adapter) -> None:
+        async with running(adapter, Desk(Duplicate())) as desk:
+            await self.say("again")
+            await desk.have(1)
+            await self.say("new")
+            await desk.have(2)
+        assert desk.texts() == ["again", "new"]
+
+    async def test_what_is_not_accepted_comes_again(self, adapter: Adapter) -> None:
+        self._need_redelivery()
+        async with running(adapter, Desk(failing=2)) as desk:
+            await self.say("hold on to this")
+            await self.say("and this")
+            await desk.have(2)
+        assert desk.texts() == ["hold on to this", "and this"]
+        assert len({inbound.id for inbound in desk.asked}) == 2, "the same event, the same id"
+
+    async def test_it_comes_again_when_we_stop_before_it_is_accepted(
+        self, adapter: Adapter
+    ) -> None:
+        self._need_redelivery()
+        desk = Desk()
+        desk.open.clear()
+        async with running(adapter, desk):
+            await self.say("hold on to this")
+            await desk.until(lambda: bool(desk.asked))
+        async with running(adapter, Desk()) as later:
+            await later.have(1)
+        assert later.accepted == desk.asked
+
+    async def test_a_refusal_is_said(self, adapter: Adapter) -> None:
+        async with running(adapter, Desk(Refused("this bot is **private**"))) as desk:
+            await self.say("let me in")
+            await desk.have(1)
+            async with asyncio.timeout(PATIENCE):
+                # The screen is the platform's: it has no event of ours to wait for.
+                while not any("private" in seen for seen in await self.screen()):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        assert len(desk.accepted) == 1
+
+    async def test_it_stops_when_nothing_happens(self, adapter: Adapter) -> None:
+        async with running(adapter, Desk()):
+            await asyncio.sleep(0.05)
+
+    # What it sends
+
+    @pytest.mark.parametrize("nothing", ["", " ", "\n\n \t\n"])
+    async def test_white_space_alone_renders_to_nothing(
+        self, adapter: Adapter, nothing: str
+    ) -> None:
+        assert adapter.render(nothing) == ()
+
+    async def test_rendering_keeps_every_word(self, adapter: Adapter) -> None:
+        words = [f"word{number}" for number in range(6_000)]
+        lines = [" ".join(words[at : at + 7]) for at in range(0, len(words), 7)]
+        markdown = (
+            "# Heading\n\n**loud** and `fixed`\n\n* bullet\n\n```\nverbatim\n```\n\n"
+            + "\n".join(lines)
+        )
+        bodies = adapter.render(markdown)
+        assert adapter.render(markdown) == bodies, "rendering is pure"
+        seen = " ".join(text for body in bodies for text in _texts(json.loads(body))).split()
+        for word in ("Heading", "loud", "fixed", "bullet", "verbatim"):
+            assert any(word in each for each in seen)
+        assert [word for word in seen if word.startswith("word")] == words
+
+    async def test_what_it_sends_is_seen(self, adapter: Adapter) -> None:
+        async with running(adapter, Desk()) as desk:
+            await self.say("hello")
+            (inbound,) = await desk.have(1)
+            for number, body in enumerate(adapter.render("good **morning**")):
+                part = Outbound(f"part-{number}", body, reply_to=inbound.message_id)
+                receipt = await adapter.send(inbound.key, part, uncertain=False)
+                assert all(isinstance(one, str) and one for one in receipt.message_ids)
+            assert "morning" in " ".join(await self.screen())
+
+    async def test_an_uncertain_part_is_on_the_screen_in_the_end(self, adapter: Adapter) -> None:
+        async with running(adapter, Desk()) as desk:
+            await self.say("hello")
+            (inbound,) = await desk.have(1)
+            part = Outbound("part-1", adapter.render("once more")[0])
+            await adapter.send(inbound.key, part, uncertain=True)
+            assert any("once more" in seen for seen in await self.screen())
+
+    async def test_live_is_harmless(self, adapter: Adapter) -> None:
+        inbound = await self._hear(adapter, "hello")
+        for shown in ((), ("no such message",)):
+            live = adapter.live(inbound.key, inbound, shown)
+            for text in ("", "good", "good morning", "\ud800 \0", "x" * 50_000):
+                assert live.show(text) in (True, False)
+                await asyncio.sleep(0)
+            left = await live.close()
+            assert isinstance(left, tuple)
+            assert all(isinstance(one, str) for one in left)
+
+    # How it is asked
+
+    async def _hear(self, adapter: Adapter, text: str) -> Inbound:
+        async with running(adapter, Desk()) as desk:
+            await self.say(text)
+            (inbound,) = await desk.have(1)
+        return inbound
+
+    def _need_redelivery(self) -> None:
+        if not self.redelivers:
+            pytest.skip("this platform brings nothing again")
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text in a body."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)

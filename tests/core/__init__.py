@@ -1,0 +1,1 @@
+"""Tests of the shared core: no platform, no database."""

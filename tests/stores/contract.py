@@ -1,0 +1,1062 @@
+"""What every store must do: inherit `StoreContract` and say how to open yours.
+
+::
+
+    class TestMyStore(StoreContract):
+        def open(self, place: Path) -> BotStore:
+            return MyStore(place / "my.db")
+
+It needs nothing else of this repository's tests. `open` is given an empty folder of its own and
+gives a store that is empty, and closed. The flags say what a store leaves out on purpose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.structs import replace
+
+from core import changes
+from core.errors import (
+    InvalidKey,
+    SnapshotTooNew,
+    SnapshotUnreadable,
+    StaleSnapshot,
+    StoreUnavailable,
+)
+from core.memory import BOT_MEMORY, ConversationMemory
+from core.messages import Inbound, Message, Outbound, Sender, encode_blocks, text_block
+from core.snapshot import Sent, Snapshot, Turn, Usage
+from core.store import BotStore, SessionRef, SessionStore, Summary
+
+EPOCH = "epoch-1"
+
+HOSTILE_KEYS = (
+    "telegram-chat:123",
+    "telegram-chat:124",
+    "a",
+    "A",
+    " ",
+    "a ",
+    "a/b",
+    "a//b",
+    ".",
+    "..",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a\\b",
+    "a%",
+    "a_",
+    "a*",
+    "ab",
+    "'; DROP TABLE sessions; --",
+    '"quoted"',
+    "line\nbreak",
+    "\x01\x7f",
+    "null",
+    "0",
+    "\u00e9",
+    "e\u0301",
+    "漢字🙂",
+    "🙂" * 255,
+    "x" * 255,
+)
+
+
+def ref(key: str) -> SessionRef:
+    return SessionRef(key, agent="assistant", cwd="/somewhere")
+
+
+def begun(revision: int = 1000, epoch: str = EPOCH) -> Snapshot:
+    return changes.begin(revision=revision, epoch=epoch, now=1_700_000_000_000)
+
+
+def inbound(name: str, text: str = "hello", key: str = "t:1") -> Inbound:
+    return Inbound(id=name, key=key, kind="message", sender=Sender("t:42", "Ann"), text=text, at=7)
+
+
+def text(words: str) -> Raw:
+    return encode_blocks([text_block(words)])
+
+
+def rich() -> Snapshot:
+    """Every field is set, and to something that is easy to spoil."""
+    verbatim = Raw(b'[ {"type" : "text",  "text":"caf\\u00e9 \xf0\x9f\x99\x82"} ]')
+    rows = tuple(
+        Message(
+            seq=seq,
+            role="user" if seq % 2 else "assistant",
+            blocks=verbatim if seq == 3 else text(f"row {seq} " + "long " * 400 * (seq % 3)),
+            at=1_700_000_000_000 + seq,
+            sender="telegram:42" if seq % 2 else None,
+            message_ids=(f"m{seq}", 'with " quote and \\ and \n') if seq % 2 else (),
+        )
+        for seq in (3, 4, 7, 8, 9, 10, 11, 12, 13)
+    )
+    return Snapshot(
+        revision=2**48 - 1,
+        epoch="ep\u00f6ch",
+        created_at=1,
+        updated_at=2**41,
+        id="session id",
+        model="anthropic/claude",
+        system_prompt="Be brief. " * 200,
+        thinking="adaptive",
+        effort="high",
+        cwd="/home/somebody",
+        chosen={"model": "other", "thinking": "off", "": "\u2028"},
+        spans=((1, 4), (7, 10)),
+        window=3,
+        messages=rows[:6],
+        next_seq=14,
+        inbox=(
+            inbound("in-1", "short \u0007 🙂"),
+            inbound("in-2", "é" * 400),
+            replace(
+                inbound("in-3", "x" * 16_000),
+                kind="decision",
+                blocks=text("a picture " * 100),
+                message_id="77",
+                reply_to="76",
+                group=True,
+            ),
+            replace(inbound("in-4"), blocks=Raw(b'[{"type":"image"}]')),
+        ),
+        turn=Turn(
+            execution="exec-1",
+            attempt=2,
+            first=11,
+            taken=("in-1", "in-2"),
+            steps=rows[6:],
+            started=("call-1",),
+            shown=("90", "91"),
+        ),
+        outbox=(
+            Outbound("out-1", '{"text":"' + "y" * 4000 + '"}', "sending", reply_to="77"),
+            Outbound("out-2", "é" * 300),
+            Outbound("out-3", None, "held", replaces="90"),
+            Outbound("out-4", "", "failed"),
+        ),
+        sent=(Sent("old.0", ("80", "81")), Sent("old.1", ())),
+        seen=tuple(f"s{number:020}" for number in range(200)),
+        usage=Usage(1, 2, 3, 2**40),
+        erase=((5, 6),),
+    )
+
+
+class Chat:
+    """One conversation, changed the way the core does it: load, change, compare-and-set."""
+
+    def __init__(self, store: SessionStore, key: str) -> None:
+        self.store = store
+        self.ref = ref(key)
+        self.turns = 0
+
+    async def update(self, change: Callable[[Snapshot], Snapshot]) -> Snapshot:
+        while True:
+            stored = await self.store.load(self.ref)
+            changed = change(stored or begun())
+            if changed is stored:
+                return changed
+            try:
+                return await self._save(stored, changed)
+            except StaleSnapshot:
+                continue
+
+    async def _save(self, stored: Snapshot | None, changed: Snapshot) -> Snapshot:
+        if stored:
+            changed = replace(changed, revision=stored.revision + 1)
+        await self.store.save(self.ref, changed, replaces=stored.revision if stored else None)
+        return replace(changed, erase=())
+
+    async def turn(self, memory: ConversationMemory = BOT_MEMORY, words: str = "fine") -> Snapshot:
+        """A whole one, four saves."""
+        name = f"turn{self.turns}"
+        self.turns += 1
+        said = inbound(name, key=self.ref.key)
+        fence = changes.Fence(EPOCH, name)
+        await self.update(lambda value: changes.accept(value, said))
+        await self.update(lambda value: changes.start(value, execution=name, now=8, memory=memory))
+        done = await self.update(
+            lambda value: changes.commit(value, fence, [text(words)], ["part"], Usage(1, 1), now=9)
+        )
+        part = done.outbox[-1].id
+        return await self.update(lambda value: changes.delivered(value, part, ("5",)))
+
+
+async def keys(store: BotStore) -> list[str]:
+    return [key async for key in store.unfinished()]
+
+
+async def listed(
+    store: BotStore, prefix: str = "", after: str | None = None, limit: int = 100
+) -> list[Summary]:
+    return [summary async for summary in store.summaries(prefix, after, limit)]
+
+
+async def seqs(
+    store: BotStore, key: str, before: int | None = None, limit: int = 100_000
+) -> list[int]:
+    return [row.seq async for row in store.archive(ref(key), before, limit)]
+
+
+Step = tuple[str, int]
+
+STEPS = st.tuples(
+    st.sampled_from(
+        (
+            *("accept", "start", "answered", "results", "commit", "delivered") * 2,
+            *("join", "shown", "apologise", "anew", "postpone", "shorten", "append", "reply"),
+            *("hold", "fail", "put_back", "gone", "stop", "reset", "undo"),
+            *("clear", "set_aside", "move"),
+        )
+    ),
+    st.sampled_from((1, 20, 700)),
+)
+
+
+class StoreContract:
+    # archive() gives rows that left the window, and summaries() counts them.
+    keeps_archive: ClassVar[bool] = True
+    # Another object on the same place finds what the first one stored.
+    durable: ClassVar[bool] = True
+
+    def open(self, place: Path) -> BotStore:
+        """A closed store on this folder, empty when the folder is."""
+        raise NotImplementedError
+
+    async def spoil(self, store: BotStore, place: Path, key: str) -> None:
+        """Damage what is stored under the key, so that it cannot be read."""
+        pytest.skip("this store cannot hold anything unreadable")
+
+    async def age(self, store: BotStore, place: Path, key: str) -> None:
+        """Make what is stored under the key look written by a newer version."""
+        pytest.skip("this store cannot hold anything of a newer version")
+
+    @pytest_asyncio.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[BotStore]:
+        async with self.open(tmp_path) as store:
+            yield store
+
+    # ------------------------------------------------------------------ load, save, clear
+
+    async def test_is_a_bot_store(self, store: BotStore) -> None:
+        assert isinstance(store, BotStore)
+        assert isinstance(store, SessionStore)
+
+    async def test_what_is_not_there_is_none(self, store: BotStore) -> None:
+        assert await store.load(ref("t:1")) is None
+
+    async def test_gives_back_what_it_was_given(self, store: BotStore) -> None:
+        value = rich()
+        await store.save(ref("t:1"), value, replaces=None)
+        assert await store.load(ref("t:1")) == replace(value, erase=())
+
+    async def test_gives_back_every_field_after_every_save(self, store: BotStore) -> None:
+        value = replace(rich(), erase=())
+        await store.save(ref("t:1"), value, replaces=None)
+        some: list[dict[str, Any]] = [
+            {"inbox": value.inbox[2:], "outbox": value.outbox[1:]},
+            {"system_prompt": None, "turn": None},
+            {"inbox": (), "outbox": (), "chosen": {}, "sent": ()},
+            {"system_prompt": "new " * 500, "model": None},
+        ]
+        for change in some:
+            changed = replace(value, revision=value.revision + 1, **change)
+            await store.save(ref("t:1"), changed, replaces=value.revision)
+            assert await store.load(ref("t:1")) == changed
+            value = changed
+
+    async def test_blocks_stay_byte_for_byte(self, store: BotStore) -> None:
+        value = rich()
+        await store.save(ref("t:1"), value, replaces=None)
+        loaded = await store.load(ref("t:1"))
+        assert loaded is not None
+        assert [bytes(row.blocks) for row in loaded.rows] == [
+            bytes(row.blocks) for row in value.rows
+        ]
+
+    async def test_any_key_is_a_key_of_its_own(self, store: BotStore) -> None:
+        values = {
+            key: replace(begun(revision=number), id=key) for number, key in enumerate(HOSTILE_KEYS)
+        }
+        for key, value in values.items():
+            await store.save(ref(key), value, replaces=None)
+        for key, value in values.items():
+            assert await store.load(ref(key)) == value
+        assert [summary.key for summary in await listed(store)] == sorted(HOSTILE_KEYS)
+
+    @pytest.mark.parametrize("key", ["", "nul\0", "x" * 256, "\ud800"])
+    async def test_what_is_no_key_gets_nowhere(self, store: BotStore, key: str) -> None:
+        with pytest.raises(InvalidKey):
+            await store.load(ref(key))
+
+    async def test_the_head_may_be_as_long_as_it_likes(self, store: BotStore) -> None:
+        value = replace(
+            rich(),
+            inbox=tuple(inbound(f"in{number}", "w" * 500) for number in range(20)),
+            outbox=tuple(Outbound(f"out{number}", "v" * 500) for number in range(60)),
+            erase=(),
+        )
+        await store.save(ref("t:1"), value, replaces=None)
+        assert await store.load(ref("t:1")) == value
+
+    async def test_two_texts_may_be_equal(self, store: BotStore) -> None:
+        long = "the same " * 200
+        value = replace(
+            begun(), inbox=(inbound("1", long), inbound("2", long)), outbox=(Outbound("3", long),)
+        )
+        await store.save(ref("t:1"), value, replaces=None)
+        fewer = replace(value, revision=1001, inbox=value.inbox[1:], outbox=())
+        await store.save(ref("t:1"), fewer, replaces=1000)
+        assert await store.load(ref("t:1")) == fewer
+
+    @pytest.mark.parametrize("count", [1, 199, 200, 201, 450])
+    async def test_seen_is_what_the_value_says(self, store: BotStore, count: int) -> None:
+        value = begun()
+        await store.save(ref("t:1"), value, replaces=None)
+        for number in range(count):
+            changed = replace(
+                changes.reply(value, inbound(f"id {number}"), []), revision=value.revision + 1
+            )
+            await store.save(ref("t:1"), changed, replaces=value.revision)
+            value = changed
+        assert len(value.seen) == min(count, changes.SEEN_LIMIT)
+        assert await store.load(ref("t:1")) == value
+
+    async def test_seen_may_change_in_any_way(self, store: BotStore) -> None:
+        value = begun()
+        await store.save(ref("t:1"), value, replaces=None)
+        many = tuple(f"id {number}" for number in range(300))
+        for seen in (
+            many[:5],
+            many[:205],
+            many[:200],
+            many[150:],
+            many[100:],
+            many[100:200][::-1] + many[:100],
+            ("other", *many[101:]),
+            many[100:299],
+            ('"', "\n", "a\nb", "", "'"),
+            ('"', "\n", "a", "b", "", "'"),
+            (),
+            many[:1],
+        ):
+            changed = replace(value, revision=value.revision + 1, seen=seen)
+            await store.save(ref("t:1"), changed, replaces=value.revision)
+            assert await store.load(ref("t:1")) == changed
+            value = changed
+
+    async def test_clear_removes_everything(self, store: BotStore) -> None:
+        await store.save(ref("t:1"), rich(), replaces=None)
+        await store.save(ref("t:2"), rich(), replaces=None)
+        await store.clear(ref("t:1"))
+        assert await store.load(ref("t:1")) is None
+        assert await keys(store) == ["t:2"]
+        assert [summary.key for summary in await listed(store)] == ["t:2"]
+        assert await seqs(store, "t:1") == []
+        assert await store.load(ref("t:2")) == replace(rich(), erase=())
+
+    async def test_clearing_what_is_not_there_is_fine(self, store: BotStore) -> None:
+        await store.clear(ref("t:1"))
+        await store.clear(ref("t:1"))
+        assert await store.load(ref("t:1")) is None
+
+    async def test_another_object_finds_it(self, tmp_path: Path) -> None:
+        if not self.durable:
+            pytest.skip("this store lives as long as its object")
+        async with self.open(tmp_path) as store:
+            await store.save(ref("t:1"), rich(), replaces=None)
+            assert await store.notes.put("owner", b"42", was=None)
+        async with self.open(tmp_path) as store:
+            assert await store.load(ref("t:1")) == replace(rich(), erase=())
+            assert await store.notes.get("owner") == b"42"
+            assert await keys(store) == ["t:1"]
+
+    # ------------------------------------------------------------------ compare-and-set
+
+    async def test_a_first_save_wants_nothing_there(self, store: BotStore) -> None:
+        await store.save(ref("t:1"), begun(), replaces=None)
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:1"), replace(begun(), id="late"), replaces=None)
+        assert await store.load(ref("t:1")) == begun()
+
+    async def test_a_later_save_wants_the_revision_it_saw(self, store: BotStore) -> None:
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:1"), begun(), replaces=999)
+        assert await store.load(ref("t:1")) is None
+        await store.save(ref("t:1"), begun(), replaces=None)
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:1"), begun(1001), replaces=999)
+        await store.save(ref("t:1"), begun(1001), replaces=1000)
+        assert await store.load(ref("t:1")) == begun(1001)
+
+    async def test_a_stale_save_changes_nothing(self, store: BotStore) -> None:
+        value = replace(rich(), erase=())
+        await store.save(ref("t:1"), value, replaces=None)
+        stale = changes.reset(replace(value, revision=5), "other epoch")
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:1"), stale, replaces=4)
+        assert await store.load(ref("t:1")) == value
+        assert await seqs(store, "t:1") == [10, 9, 8, 7, 4, 3]
+        assert await keys(store) == ["t:1"]
+
+    async def test_a_stale_writer_does_not_fit_what_was_begun_anew(self, store: BotStore) -> None:
+        await store.save(ref("t:1"), begun(1000), replaces=None)
+        await store.clear(ref("t:1"))
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:1"), begun(1001), replaces=1000)
+        await store.save(ref("t:1"), begun(7_000_000, "epoch-2"), replaces=None)
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:1"), begun(1001), replaces=1000)
+        assert await store.load(ref("t:1")) == begun(7_000_000, "epoch-2")
+
+    async def test_of_two_savers_one_wins(self, store: BotStore) -> None:
+        await store.save(ref("t:1"), begun(), replaces=None)
+        first, second = (replace(begun(1001), id=name) for name in ("first", "second"))
+        outcomes = await asyncio.gather(
+            store.save(ref("t:1"), first, replaces=1000),
+            store.save(ref("t:1"), second, replaces=1000),
+            return_exceptions=True,
+        )
+        assert sorted(map(type, outcomes), key=str) == [type(None), StaleSnapshot]
+        winner = first if outcomes[0] is None else second
+        assert await store.load(ref("t:1")) == winner
+
+    async def test_of_two_that_begin_one_wins(self, store: BotStore) -> None:
+        outcomes = await asyncio.gather(
+            *(store.save(ref("t:1"), begun(number), replaces=None) for number in range(5)),
+            return_exceptions=True,
+        )
+        assert sorted(map(type, outcomes), key=str) == [type(None), *[StaleSnapshot] * 4]
+
+    async def test_fifty_savers_lose_no_change(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        await asyncio.gather(
+            *(
+                chat.update(partial(changes.reply, inbound=inbound(f"in{n}"), bodies=["ok"]))
+                for n in range(50)
+            )
+        )
+        value = await store.load(ref("t:1"))
+        assert value is not None
+        assert sorted(value.seen) == sorted(f"in{number}" for number in range(50))
+        assert len(value.outbox) == 50
+        assert value.revision == 1000 + 49
+
+    async def test_many_conversations_at_once(self, store: BotStore) -> None:
+        chats = [Chat(store, f"t:{number}") for number in range(20)]
+
+        async def talk(chat: Chat) -> None:
+            for _ in range(3):
+                await chat.turn()
+
+        await asyncio.gather(*map(talk, chats))
+        for chat in chats:
+            value = await store.load(chat.ref)
+            assert value is not None
+            assert [row.seq for row in value.messages] == [1, 2, 3, 4, 5, 6]
+            assert value.seen == ("turn0", "turn1", "turn2")
+
+    async def test_a_cancelled_save_does_no_harm(self, store: BotStore) -> None:
+        await store.save(ref("t:1"), begun(), replaces=None)
+        for rounds in range(6):
+            stored = await store.load(ref("t:1"))
+            assert stored is not None
+            task = asyncio.create_task(
+                store.save(
+                    ref("t:1"),
+                    replace(stored, revision=stored.revision + 1),
+                    replaces=stored.revision,
+                )
+            )
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        # Whether they happened is unknown; that all of it goes on is not.
+        value = await Chat(store, "t:1").turn()
+        assert await store.load(ref("t:1")) == value
+
+    # ------------------------------------------------------------------ what a turn does
+
+    async def test_turns(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        for _ in range(50):
+            value = await chat.turn()
+            assert await store.load(chat.ref) == value
+        assert value.window > 1
+        assert value.spans == ((1, 100),)
+
+    async def test_a_turn_with_steps(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        fence = changes.Fence(EPOCH, "x")
+        for change in (
+            lambda value: changes.accept(value, inbound("in", "long " * 500)),
+            lambda value: changes.start(value, execution="x", now=1, memory=BOT_MEMORY),
+            lambda value: changes.answered(value, fence, [text("call")], ("c1",), now=2),
+            lambda value: changes.results(value, fence, text("result"), now=3),
+            lambda value: changes.shown(value, fence, ("12",)),
+            lambda value: changes.commit(value, fence, [text("end")], ["a", "b"], Usage(), now=4),
+        ):
+            value = await chat.update(change)
+            assert await store.load(chat.ref) == value
+        assert [row.seq for row in value.messages] == [1, 2, 3, 4]
+
+    async def test_reset_erases_the_rows(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        for _ in range(30):
+            await chat.turn()
+        value = await chat.update(lambda value: changes.reset(value, "epoch-2"))
+        assert value.next_seq == 61
+        assert len(value.seen) == 30
+        assert await store.load(chat.ref) == value
+        assert await seqs(store, "t:1") == []
+        (summary,) = await listed(store)
+        assert summary.messages == 0
+
+    async def test_an_abandoned_turn_leaves_no_rows(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        await chat.turn()
+        await chat.update(lambda value: changes.accept(value, inbound("in")))
+        await chat.update(
+            lambda value: changes.start(value, execution="x", now=1, memory=BOT_MEMORY)
+        )
+        await chat.update(changes.stop)
+        value = await chat.turn()
+        assert await store.load(chat.ref) == value
+        assert await seqs(store, "t:1") == [5, 4, 2, 1]
+        (summary,) = await listed(store)
+        assert summary.messages == 4
+
+    async def test_what_is_undone_is_no_history(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        for _ in range(3):
+            await chat.turn()
+        value = await chat.update(
+            lambda value: replace(value, spans=((1, 4),), messages=value.messages[:4])
+        )
+        assert await store.load(chat.ref) == value
+        value = await chat.turn()
+        assert value.spans == ((1, 4), (7, 8))
+        assert await store.load(chat.ref) == value
+        assert await seqs(store, "t:1") == [8, 7, 4, 3, 2, 1]
+        (summary,) = await listed(store)
+        assert summary.messages == 6
+
+    # ------------------------------------------------------------------ lists
+
+    async def test_unfinished(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        await Chat(store, "t:0").turn()
+        assert await keys(store) == []
+        await chat.update(lambda value: changes.accept(value, inbound("in")))
+        assert await keys(store) == ["t:1"]
+        await chat.update(changes.stop)
+        assert await keys(store) == []
+        await chat.update(lambda value: changes.notice(value, ["sorry"]))
+        assert await keys(store) == ["t:1"]
+        await store.clear(chat.ref)
+        assert await keys(store) == []
+
+    async def test_many_unfinished(self, store: BotStore) -> None:
+        expected = [f"t:{number:04}" for number in range(405)]
+        value = changes.accept(begun(), inbound("in"))
+        await asyncio.gather(
+            *(store.save(ref(key), value, replaces=None) for key in reversed(expected))
+        )
+        assert sorted(await keys(store)) == expected
+        assert [summary.key for summary in await listed(store, limit=1000)] == expected
+        assert [summary.key for summary in await listed(store, limit=402)] == expected[:402]
+
+    async def test_a_listing_holds_nothing_up(self, store: BotStore) -> None:
+        for number in range(3):
+            await store.save(
+                ref(f"t:{number}"), changes.accept(begun(), inbound("in")), replaces=None
+            )
+        async for key in store.unfinished():
+            await Chat(store, key).update(changes.stop)
+        assert await keys(store) == []
+        async for summary in store.summaries():
+            await store.clear(ref(summary.key))
+        assert await listed(store) == []
+
+    async def test_summaries(self, store: BotStore) -> None:
+        done = await Chat(store, "t:2").turn()
+        await Chat(store, "t:10").update(lambda value: changes.accept(value, inbound("in")))
+        await Chat(store, "s:1").turn()
+        assert await listed(store) == [
+            Summary("s:1", 2, False, done.updated_at),
+            Summary("t:10", 0, True, done.updated_at),
+            Summary("t:2", 2, False, done.updated_at),
+        ]
+        assert [summary.key for summary in await listed(store, "t:")] == ["t:10", "t:2"]
+        assert [summary.key for summary in await listed(store, after="s:1")] == ["t:10", "t:2"]
+        assert [summary.key for summary in await listed(store, "t:", "t:10")] == ["t:2"]
+        assert [summary.key for summary in await listed(store, "s:", "t:1")] == []
+        assert [summary.key for summary in await listed(store, limit=1)] == ["s:1"]
+        assert await listed(store, limit=0) == []
+        assert await listed(store, "u") == []
+
+    @pytest.mark.parametrize("prefix", ["a%", "a_", "a\ud7ff", "a\U0010ffff", "\U0010ffff", "é"])
+    async def test_a_prefix_means_itself(self, store: BotStore, prefix: str) -> None:
+        inside = sorted([prefix, prefix + "x", prefix + "\U0010ffff", prefix + "\U0010ffffx"])
+        for key in [*inside, "ab", "a\ue000", "b", "a", "f"]:
+            await store.save(ref(key), begun(), replaces=None)
+        assert [summary.key for summary in await listed(store, prefix)] == inside
+
+    async def test_archive(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        for _ in range(60):
+            value = await chat.turn(words="word " * 20)
+        await chat.update(lambda value: changes.accept(value, inbound("in")))
+        await chat.update(
+            lambda value: changes.start(value, execution="x", now=1, memory=BOT_MEMORY)
+        )
+        all_of_it = list(range(120, 0, -1))
+        if not self.keeps_archive:
+            all_of_it = all_of_it[: all_of_it.index(value.window) + 1]
+        rows = [row async for row in store.archive(chat.ref, limit=5)]
+        assert rows == list(reversed(value.messages[-5:]))
+        assert await seqs(store, "t:1") == all_of_it
+        assert await seqs(store, "t:1", before=115, limit=3) == [114, 113, 112]
+        assert await seqs(store, "t:1", before=1) == []
+        assert await seqs(store, "t:1", limit=0) == []
+        assert await seqs(store, "t:2") == []
+
+    async def test_a_long_archive(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        said = [("user", text("q")), ("assistant", text("a"))] * 450
+        await chat.update(
+            lambda value: changes.append(value, said, Usage(), 1, ConversationMemory())  # type: ignore[arg-type]
+        )
+        assert await seqs(store, "t:1") == list(range(900, 0, -1))
+        assert await seqs(store, "t:1", limit=401) == list(range(900, 499, -1))
+
+    # ------------------------------------------------------------------ move
+
+    async def test_move(self, store: BotStore) -> None:
+        waiting = changes.accept(rich(), inbound("in", key="t:-1"))
+        for key in ("t:-1", "t:-1/7", "t:-1/7/42"):
+            await store.save(ref(key), waiting, replaces=None)
+        await store.move("t:-1", "t:-100")
+        for key in ("t:-1", "t:-1/7", "t:-1/7/42"):
+            assert await store.load(ref(key)) is None
+            moved = key.replace("t:-1", "t:-100")
+            expected = changes.move(replace(waiting, erase=()), None, moved)
+            assert await store.load(ref(moved)) == expected
+        assert await keys(store) == ["t:-100", "t:-100/7", "t:-100/7/42"]
+        assert await seqs(store, "t:-100") == [10, 9, 8, 7, 4, 3]
+
+    async def test_move_takes_nobody_else_along(self, store: BotStore) -> None:
+        others = [
+            "t:10",
+            "t:1-1",
+            "t:1.",
+            "t:1%",
+            "t:1_",
+            "t:1%/7",
+            "t:1_/7",
+            "T:1",
+            "t:",
+            "xt:1/7",
+        ]
+        for key in ["t:1", "t:1/7", *others]:
+            await store.save(ref(key), replace(begun(), id=key), replaces=None)
+        await store.move("t:1", "u:1")
+        found = [summary.key for summary in await listed(store)]
+        assert found == sorted(["u:1", "u:1/7", *others])
+        await store.move("t:1%", "u:2")
+        await store.move("t:1_", "u:3")
+        found = [summary.key for summary in await listed(store, "u:")]
+        assert found == ["u:1", "u:1/7", "u:2", "u:2/7", "u:3", "u:3/7"]
+        value = await store.load(ref("u:2/7"))
+        assert value is not None and value.id == "t:1%/7"
+
+    async def test_move_of_nothing_and_to_itself(self, store: BotStore) -> None:
+        await store.move("t:1", "t:2")
+        assert await listed(store) == []
+        await store.save(ref("t:1"), rich(), replaces=None)
+        await store.move("t:1", "t:1")
+        assert await store.load(ref("t:1")) == replace(rich(), erase=())
+
+    async def test_move_onto_one_that_is_there(self, store: BotStore) -> None:
+        old, new = Chat(store, "t:1"), Chat(store, "t:2")
+        new.turns = 100
+        for _ in range(3):
+            await old.turn()
+        for _ in range(2):
+            await new.turn()
+        await new.update(lambda value: changes.accept(value, inbound("in", "x" * 999, "t:2")))
+        before_old = await store.load(old.ref)
+        before_new = await store.load(new.ref)
+        assert before_old is not None and before_new is not None
+        await store.move("t:1", "t:2")
+        value = await store.load(new.ref)
+        assert value == changes.move(before_old, before_new, "t:2")
+        assert await store.load(old.ref) is None
+        assert await seqs(store, "t:2") == list(range(10, 0, -1))
+        assert [summary.key for summary in await listed(store)] == ["t:2"]
+        assert (await listed(store))[0].messages == 10
+        await store.move("t:1", "t:2")
+        assert await store.load(new.ref) == value
+        after = await new.turn()
+        assert await store.load(new.ref) == after
+
+    @pytest.mark.parametrize("running", ["old", "new", "both"])
+    async def test_move_with_a_turn_under_way(self, store: BotStore, running: str) -> None:
+        old, new = Chat(store, "t:1"), Chat(store, "t:2")
+        new.turns = 100
+        for chat, name in ((old, "old"), (new, "new")):
+            await chat.turn()
+            if running in (name, "both"):
+                said = inbound(name, "long " * 300, chat.ref.key)
+                await chat.update(partial(changes.accept, inbound=said))
+                await chat.update(partial(changes.start, execution=name, now=1, memory=BOT_MEMORY))
+        values = await store.load(old.ref), await store.load(new.ref)
+        assert values[0] is not None
+        merged = changes.move(values[0], values[1], "t:2")
+        await store.move("t:1", "t:2")
+        assert await store.load(ref("t:2")) == replace(merged, erase=())
+        fence = changes.Fence(EPOCH, merged.turn.execution if merged.turn else "")
+        value = await new.update(
+            lambda value: changes.commit(value, fence, [text("end")], ["x"], Usage(), now=2)
+        )
+        assert await store.load(new.ref) == value
+        assert await seqs(store, "t:2") == [row.seq for row in reversed(value.messages)]
+
+    async def test_move_of_trimmed_ones(self, store: BotStore) -> None:
+        old, new = Chat(store, "t:1"), Chat(store, "t:2")
+        new.turns = 100
+        for chat in (old, new):
+            for _ in range(45):
+                await chat.turn()
+        values = await store.load(old.ref), await store.load(new.ref)
+        assert values[0] is not None
+        await store.move("t:1", "t:2")
+        value = await store.load(new.ref)
+        assert value == changes.move(values[0], values[1], "t:2")
+        if self.keeps_archive:
+            assert await seqs(store, "t:2") == list(range(180, 0, -1))
+
+    async def test_a_writer_of_before_a_move_is_stale(self, store: BotStore) -> None:
+        await store.save(ref("t:1"), begun(1000), replaces=None)
+        await store.save(ref("t:2"), begun(2000), replaces=None)
+        await store.move("t:1", "t:2")
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:1"), begun(1001), replaces=1000)
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:2"), begun(2001), replaces=2000)
+
+    # ------------------------------------------------------------------ what cannot be read
+
+    async def test_unreadable_is_never_empty(self, store: BotStore, tmp_path: Path) -> None:
+        await Chat(store, "t:1").turn()
+        other = await Chat(store, "t:2").turn()
+        await self.spoil(store, tmp_path, "t:1")
+        for _ in range(2):
+            with pytest.raises(SnapshotUnreadable):
+                await store.load(ref("t:1"))
+            with pytest.raises(StaleSnapshot):
+                await store.save(ref("t:1"), begun(), replaces=None)
+        with pytest.raises(SnapshotUnreadable):
+            await seqs(store, "t:1")
+        assert await store.load(ref("t:2")) == other
+        assert "t:2" in [summary.key for summary in await listed(store)]
+
+    async def test_too_new_is_said(self, store: BotStore, tmp_path: Path) -> None:
+        await Chat(store, "t:1").turn()
+        await self.age(store, tmp_path, "t:1")
+        for _ in range(2):
+            with pytest.raises(SnapshotTooNew):
+                await store.load(ref("t:1"))
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:1"), begun(), replaces=None)
+
+    @pytest.mark.parametrize("damage", ["spoil", "age"])
+    async def test_set_aside_frees_the_key(
+        self, store: BotStore, tmp_path: Path, damage: str
+    ) -> None:
+        chat = Chat(store, "t:1")
+        for _ in range(2):
+            await chat.update(lambda value: changes.accept(value, inbound("in")))
+            await getattr(self, damage)(store, tmp_path, "t:1")
+            await store.set_aside(chat.ref)
+            assert await store.load(chat.ref) is None
+            assert await keys(store) == []
+            assert await listed(store) == []
+        value = await chat.turn()
+        assert await store.load(chat.ref) == value
+        await store.clear(chat.ref)
+        assert await store.load(chat.ref) is None
+
+    async def test_set_aside_of_what_can_be_read_and_of_nothing(self, store: BotStore) -> None:
+        await store.set_aside(ref("t:1"))
+        await store.save(ref("t:1"), rich(), replaces=None)
+        await store.set_aside(ref("t:1"))
+        assert await store.load(ref("t:1")) is None
+        assert await keys(store) == []
+        assert await listed(store) == []
+        assert await seqs(store, "t:1") == []
+
+    async def test_clear_takes_the_unreadable_too(self, store: BotStore, tmp_path: Path) -> None:
+        await Chat(store, "t:1").update(lambda value: changes.accept(value, inbound("in")))
+        await self.spoil(store, tmp_path, "t:1")
+        await store.clear(ref("t:1"))
+        assert await store.load(ref("t:1")) is None
+        assert await keys(store) == []
+
+    @pytest.mark.parametrize("damage", ["spoil", "age"])
+    async def test_move_of_the_unreadable_to_a_free_key(
+        self, store: BotStore, tmp_path: Path, damage: str
+    ) -> None:
+        await Chat(store, "t:1").turn()
+        await getattr(self, damage)(store, tmp_path, "t:1")
+        for _ in range(2):
+            await store.move("t:1", "t:2")
+            assert await store.load(ref("t:1")) is None
+            with pytest.raises((SnapshotUnreadable, SnapshotTooNew)):
+                await store.load(ref("t:2"))
+
+    @pytest.mark.parametrize("damage", ["spoil", "age"])
+    async def test_move_of_the_unreadable_to_one_that_is_there(
+        self, store: BotStore, tmp_path: Path, damage: str
+    ) -> None:
+        await Chat(store, "t:1").turn()
+        there = await Chat(store, "t:2").turn()
+        await getattr(self, damage)(store, tmp_path, "t:1")
+        await store.move("t:1", "t:2")
+        assert await store.load(ref("t:1")) is None
+        assert await store.load(ref("t:2")) == there
+
+    @pytest.mark.parametrize("damage", ["spoil", "age"])
+    @pytest.mark.parametrize("both", [False, True])
+    async def test_move_onto_the_unreadable(
+        self, store: BotStore, tmp_path: Path, damage: str, both: bool
+    ) -> None:
+        moved = await Chat(store, "t:1").turn()
+        await Chat(store, "t:2").turn()
+        await getattr(self, damage)(store, tmp_path, "t:2")
+        if both:
+            await self.spoil(store, tmp_path, "t:1")
+        await store.move("t:1", "t:2")
+        assert await store.load(ref("t:1")) is None
+        if both:
+            with pytest.raises(SnapshotUnreadable):
+                await store.load(ref("t:2"))
+        else:
+            assert await store.load(ref("t:2")) == moved
+
+    # ------------------------------------------------------------------ notes
+
+    async def test_notes(self, store: BotStore) -> None:
+        notes = store.notes
+        assert await notes.get("owner") is None
+        assert not await notes.put("owner", b"1", was=b"0")
+        assert await notes.put("owner", b"1", was=None)
+        assert not await notes.put("owner", b"2", was=None)
+        assert not await notes.put("owner", None, was=b"2")
+        assert await notes.get("owner") == b"1"
+        assert await notes.put("owner", b"2", was=b"1")
+        assert await notes.get("owner") == b"2"
+        assert await notes.put("owner", None, was=b"2")
+        assert await notes.get("owner") is None
+        assert await notes.put("owner", None, was=None)
+
+    async def test_any_note(self, store: BotStore) -> None:
+        values = {name: f"{name!r} \x00\xff".encode("latin-1", "replace") for name in HOSTILE_KEYS}
+        values["empty"] = b""
+        values["large"] = bytes(range(256)) * 1000
+        for name, value in values.items():
+            assert await store.notes.put(name, value, was=None)
+        for name, value in values.items():
+            assert await store.notes.get(name) == value
+        assert await listed(store) == []
+
+    async def test_of_many_that_note_one_wins(self, store: BotStore) -> None:
+        won = await asyncio.gather(
+            *(store.notes.put("owner", str(number).encode(), was=None) for number in range(20))
+        )
+        assert won.count(True) == 1
+        assert await store.notes.get("owner") == str(won.index(True)).encode()
+
+    # ------------------------------------------------------------------ its life
+
+    async def test_closed_is_unavailable(self, tmp_path: Path) -> None:
+        if not self.durable:
+            pytest.skip("this store has nothing to close")
+        store = self.open(tmp_path)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await store.load(ref("t:1"))
+            with pytest.raises(StoreUnavailable):
+                await store.save(ref("t:1"), begun(), replaces=None)
+            with pytest.raises(StoreUnavailable):
+                await keys(store)
+            with pytest.raises(StoreUnavailable):
+                await store.notes.get("owner")
+            async with store:
+                assert await store.load(ref("t:1")) is None
+
+    async def test_saves_under_way_are_done_when_it_closes(self, tmp_path: Path) -> None:
+        if not self.durable:
+            pytest.skip("this store lives as long as its object")
+        async with self.open(tmp_path) as store:
+            saves = [
+                asyncio.create_task(store.save(ref(f"t:{number}"), begun(), replaces=None))
+                for number in range(5)
+            ]
+            await asyncio.sleep(0)
+        await asyncio.gather(*saves)
+        async with self.open(tmp_path) as store:
+            assert len(await listed(store)) == 5
+
+    # ------------------------------------------------------------------ whatever happens
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
+    )
+    @given(st.lists(st.tuples(st.sampled_from(("t:1", "t:2")), STEPS)))
+    def test_any_story(self, story: list[tuple[str, Step]]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            asyncio.run(self._tell(Path(folder), story))
+
+    async def _tell(self, place: Path, story: list[tuple[str, Step]]) -> None:
+        """The store holds, after every step, what a few lines of Python say it should."""
+        values: dict[str, Snapshot] = {}
+        rows: dict[str, set[int]] = {}
+        async with self.open(place) as store:
+            for number, (key, (name, size)) in enumerate(story):
+                other = "t:2" if key == "t:1" else "t:1"
+                value = values.get(key)
+                if name == "clear":
+                    await store.clear(ref(key))
+                    values.pop(key, None)
+                elif name == "set_aside":
+                    await store.set_aside(ref(key))
+                    values.pop(key, None)
+                elif name == "move":
+                    await store.move(key, other)
+                    if value is not None:
+                        there = values.get(other)
+                        moved = changes.move(value, there, other)
+                        if there is not None:
+                            offset = value.next_seq - 1
+                            rows[key] |= {seq + offset for seq in rows[other]}
+                        rows[other] = _left(rows[key], moved) | {row.seq for row in moved.rows}
+                        values[other] = replace(moved, erase=())
+                        del values[key]
+                elif value is None:
+                    first = begun(revision=number * 1000, epoch=f"epoch {number}")
+                    await store.save(ref(key), first, replaces=None)
+                    values[key], rows[key] = first, set()
+                else:
+                    changed = _change(name, size, number, key, value)
+                    changed = replace(changed, revision=value.revision + 1, updated_at=number)
+                    await store.save(ref(key), changed, replaces=value.revision)
+                    rows[key] = _left(rows[key], changed) | {row.seq for row in changed.rows}
+                    values[key] = replace(changed, erase=())
+                await self._compare(store, values, rows)
+
+    async def _compare(
+        self, store: BotStore, values: dict[str, Snapshot], rows: dict[str, set[int]]
+    ) -> None:
+        for key in ("t:1", "t:2"):
+            assert await store.load(ref(key)) == values.get(key)
+        assert await keys(store) == sorted(key for key in values if values[key].unfinished)
+        summaries = await listed(store)
+        assert [summary.key for summary in summaries] == sorted(values)
+        for summary in summaries:
+            value = values[summary.key]
+            history = [row.seq for row in value.messages]
+            if self.keeps_archive:
+                history = sorted(
+                    seq
+                    for seq in rows[summary.key]
+                    if any(first <= seq <= last for first, last in value.spans)
+                )
+            assert summary.messages == len(history)
+            assert summary.unfinished == value.unfinished
+            assert summary.updated_at == value.updated_at
+            assert await seqs(store, summary.key) == history[::-1]
+
+
+def _left(rows: set[int], changed: Snapshot) -> set[int]:
+    return {seq for seq in rows if not any(first <= seq <= last for first, last in changed.erase)}
+
+
+def _change(name: str, size: int, number: int, key: str, value: Snapshot) -> Snapshot:
+    words = f"{number} é " * size
+    memory = ConversationMemory(6, 3).add_user("I am Ann.").add_assistant("Hi!")
+    fence = changes.Fence(value.epoch, value.turn.execution if value.turn else "")
+    part = value.next_part.id if value.next_part else "?"
+    answer = [text(words), text("more")]
+    said = inbound(f"in {number}", words, key)
+    match name:
+        case "accept":
+            return changes.accept(value, said)
+        case "reply":
+            return changes.reply(value, replace(said, group=True, message_id="8"), [words, "b"])
+        case "start" | "join":
+            return changes.start(
+                value, execution=f"x{number}", now=number, memory=memory, join=name == "join"
+            )
+        case "answered":
+            return changes.answered(value, fence, answer, ("c1",), number)
+        case "results":
+            return changes.results(value, fence, text(words), number)
+        case "shown":
+            return changes.shown(value, fence, tuple(f"{number}{index}" for index in range(3)))
+        case "commit":
+            return changes.commit(value, fence, answer, [words, "b"], Usage(1, size), number)
+        case "shorten":
+            window = value.turn.first if value.turn else 0
+            return changes.commit(value, fence, answer, [], Usage(), number, window=window)
+        case "append":
+            return changes.append(
+                value, [("user", text(words)), ("assistant", text("a"))], Usage(), number, memory
+            )
+        case "apologise" | "anew":
+            return changes.apologise(value, fence, [words], anew=name == "anew")
+        case "postpone":
+            return changes.postpone(value, fence, [words])
+        case "delivered":
+            return changes.delivered(value, part, (str(number),))
+        case "hold":
+            return changes.hold(value, part)
+        case "fail":
+            return changes.fail(value, part)
+        case "put_back":
+            return changes.put_back(value, part)
+        case "gone":
+            return changes.gone(value)
+        case "stop":
+            return changes.stop(value)
+        case "reset":
+            return changes.reset(value, f"epoch {number}")
+        case _:
+            return _undo(value)
+
+
+def _undo(value: Snapshot) -> Snapshot:
+    """The last exchange is history no longer; its rows stay."""
+    if value.turn or not value.messages:
+        return value
+    seq = value.messages[-1].seq
+    first, last = value.spans[-1]
+    spans = (*value.spans[:-1], *([(first, seq - 1)] if seq > first else []))
+    if last < seq:
+        return value
+    return replace(value, spans=spans, messages=value.messages[:-1])
