@@ -55,6 +55,14 @@ class Console:
 
     async def run(self, accept: Accept) -> None:
         """Until the end of input."""
+        try:
+            await self._read(accept)
+        finally:
+            # What the shell says next begins a line.
+            if self._prompts:
+                self._write("\n")
+
+    async def _read(self, accept: Accept) -> None:
         self._prompt()
         async for line in _lines(self._stdin):
             text = clean(line).strip()

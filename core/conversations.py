@@ -50,6 +50,7 @@ STORE_WAIT: Final = 5.0
 NO_MODEL_WAIT: Final = 60.0
 NO_MODEL_TOLD_EVERY: Final = 3_600.0
 MAX_MODEL_WAIT: Final = 300.0
+LONG_TEXT: Final = 10_000
 
 WhenBusy = Literal["collect", "queue", "interrupt"]
 Submit = Callable[[str, str], Awaitable[None]]
@@ -380,7 +381,7 @@ class Conversations:
         on_screen: tuple[str, ...],
     ) -> None:
         text = clean(finished.text)
-        bodies = adapter.render(text) or adapter.render(phrases.INTERNAL)
+        bodies = await _rendered(adapter, text) or adapter.render(phrases.INTERNAL)
 
         def change(before: Snapshot | None) -> Snapshot | None:
             if before is None:
@@ -479,6 +480,13 @@ class Conversations:
             effort=agent.effort,
             cwd=self._options.cwd,
         )
+
+
+async def _rendered(adapter: Adapter, text: str) -> tuple[str, ...]:
+    if len(text) < LONG_TEXT:
+        return adapter.render(text)
+    # A long one takes long enough to hold up every other chat.
+    return await asyncio.to_thread(adapter.render, text)
 
 
 def _is_under(key: str, prefix: str) -> bool:

@@ -1,6 +1,6 @@
 """What a failed request means: PTB's exception -> the core's SendError, by type, cause and text.
 
-The texts are those of Telegram's Bot API server (platforms.md 1.5). Beware that PTB's `BadRequest`
+The texts are those of Telegram's Bot API server (tdlib/telegram-bot-api). PTB's `BadRequest`
 is a `NetworkError`. Nothing is repeated here.
 """
 

@@ -18,7 +18,7 @@ from typing import Final
 import regex
 
 MAX_UNITS: Final = 4096
-# Not documented; what lies beyond the hundredth is not shown (platforms.md 1.7).
+# Not documented; what lies beyond the hundredth is not shown.
 MAX_ENTITIES: Final = 100
 
 # Not an entity: what belongs together and should not meet the end of a part, such as the label of

@@ -62,6 +62,19 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     away: tuple[Away, ...] = ()
 
 
+class Seen(NamedTuple):
+    """Checksums by which a save knows, without reading them, what became of the ids seen.
+
+    :param crc: of all
+    :param before: of all but the last: what was seen before, when one id is new
+    :param then: of those that stay when the ring takes one more
+    """
+
+    crc: int
+    before: int
+    then: int
+
+
 class Prepared(NamedTuple):
     """A snapshot ready to be written: all encoding that needs no database is done.
 
@@ -71,7 +84,7 @@ class Prepared(NamedTuple):
     snapshot: Snapshot
     head: bytes
     bodies: dict[str, bytes]
-    seen_crc: int
+    seen: Seen
     steps: int
     outside: tuple[Span, ...]
 
@@ -84,8 +97,8 @@ class Stored(NamedTuple):
     next_seq: int
     row_count: int
     seen_count: int
-    seen_last: str | None
     seen_crc: int
+    seen_then: int
     bodies: int
 
 
@@ -118,7 +131,7 @@ def prepare(snapshot: Snapshot) -> Prepared:
         if len(head) > size:
             head, bodies = _shed(bare, runs, len(steps), length)
     return Prepared(
-        snapshot, head, bodies, _crc_of_ids(snapshot.seen), len(steps), _outside(snapshot, steps)
+        snapshot, head, bodies, _seen(snapshot.seen), len(steps), _outside(snapshot, steps)
     )
 
 
@@ -186,8 +199,16 @@ def _digest(body: bytes) -> str:
     return blake2b(body, digest_size=16).hexdigest()
 
 
-def _crc_of_ids(ids: Sequence[str]) -> int:
-    return zlib.crc32(_encode_ids(ids))
+def _seen(ids: Sequence[str]) -> Seen:
+    array = _encode_ids(ids)[1:-1]
+    crc = zlib.crc32(array)
+    if not ids:
+        return Seen(crc, crc, crc)
+    # Of the parts of one encoding: it takes longer than all three checksums.
+    before = zlib.crc32(array[: -len(_encode_ids(ids[-1])) - 1])
+    if len(ids) < RING:
+        return Seen(crc, before, crc)
+    return Seen(crc, before, zlib.crc32(array[len(_encode_ids(ids[0])) + 1 :]))
 
 
 # ---------------------------------------------------------------------- writing
@@ -196,7 +217,7 @@ def _crc_of_ids(ids: Sequence[str]) -> int:
 def stored(database: sqlite3.Connection, key: str) -> Stored | None:
     """The row that stands under the key."""
     row = database.execute(
-        "SELECT id, revision, next_seq, row_count, seen_count, seen_last, seen_crc, bodies "
+        "SELECT id, revision, next_seq, row_count, seen_count, seen_crc, seen_then, bodies "
         "FROM sessions WHERE key = ? AND aside IS NULL",
         (key,),
     ).fetchone()
@@ -215,12 +236,12 @@ def save(database: sqlite3.Connection, key: str, prepared: Prepared, replaces: i
     if was is None:
         cursor = database.execute(
             "INSERT INTO sessions(key, revision, next_seq, unfinished, updated_at, row_count, "
-            "messages, seen_count, seen_crc, bodies, head, crc) "
-            "VALUES(?, 0, 0, 0, 0, 0, 0, 0, 0, 0, x'', 0)",
+            "messages, seen_count, seen_crc, seen_then, bodies, head, crc) "
+            "VALUES(?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, x'', 0)",
             (key,),
         )
         assert cursor.lastrowid is not None
-        was = Stored(cursor.lastrowid, 0, 0, 0, 0, None, _crc_of_ids(()), 0)
+        was = Stored(cursor.lastrowid, 0, 0, 0, 0, *_seen(())[::2], 0)
     write(database, was, prepared)
 
 
@@ -246,13 +267,13 @@ def write(database: sqlite3.Connection, was: Stored, prepared: Prepared) -> None
         ).fetchone()
         outside += rows
     seen_count = was.seen_count
-    if prepared.seen_crc != was.seen_crc:
-        seen_count = _write_seen(database, was, snapshot.seen)
+    if prepared.seen.crc != was.seen_crc:
+        seen_count = _write_seen(database, was, snapshot.seen, prepared.seen)
     if prepared.bodies or was.bodies:
         _write_bodies(database, was.id, prepared.bodies)
     database.execute(
         "UPDATE sessions SET revision = ?, next_seq = ?, unfinished = ?, updated_at = ?, "
-        "row_count = ?, messages = ?, seen_count = ?, seen_last = ?, seen_crc = ?, bodies = ?, "
+        "row_count = ?, messages = ?, seen_count = ?, seen_crc = ?, seen_then = ?, bodies = ?, "
         "head = ?, crc = ? WHERE id = ?",
         (
             snapshot.revision,
@@ -262,8 +283,8 @@ def write(database: sqlite3.Connection, was: Stored, prepared: Prepared) -> None
             row_count,
             row_count - outside - prepared.steps,
             seen_count,
-            snapshot.seen[-1] if snapshot.seen else None,
-            prepared.seen_crc,
+            prepared.seen.crc,
+            prepared.seen.then,
             len(prepared.bodies),
             prepared.head,
             zlib.crc32(prepared.head),
@@ -291,34 +312,23 @@ def _columns(session: int, row: Message) -> tuple[object, ...]:
     return (session, row.seq, about, blocks, zlib.crc32(blocks, zlib.crc32(about)))
 
 
-def _write_seen(database: sqlite3.Connection, was: Stored, seen: Sequence[str]) -> int:
-    """One row an id that is new, in the slot of the oldest; all of them when anything else has
-    changed. Gives how many ids the ring has taken so far."""
-    new = 0
-    if was.seen_last in seen:
-        new = seen[::-1].index(was.seen_last)
-    if 0 < new < RING:
-        count = was.seen_count
-        slots = [(count + index) % RING for index in range(new)]
-        pushed_out = [
-            database.execute(
-                "SELECT id FROM seen WHERE session = ? AND slot = ?", (was.id, slot)
-            ).fetchone()
-            for slot in slots
-        ]
-        before = [row[0] for row in pushed_out if row] + list(seen[:-new])
-        if len(seen) <= RING and _crc_of_ids(before) == was.seen_crc:
-            database.executemany(
-                "REPLACE INTO seen(session, slot, id) VALUES(?, ?, ?)",
-                [(was.id, slot, id) for slot, id in zip(slots, seen[-new:], strict=True)],
-            )
-            return count + new
+def _write_seen(database: sqlite3.Connection, was: Stored, ids: Sequence[str], seen: Seen) -> int:
+    """A new id takes the slot of the oldest; after any other change all of them are written.
+
+    :returns: how many ids the ring has taken so far
+    """
+    if seen.before == was.seen_then and len(ids) <= RING:
+        database.execute(
+            "REPLACE INTO seen(session, slot, id) VALUES(?, ?, ?)",
+            (was.id, was.seen_count % RING, ids[-1]),
+        )
+        return was.seen_count + 1
     database.execute("DELETE FROM seen WHERE session = ?", (was.id,))
     database.executemany(
         "INSERT INTO seen(session, slot, id) VALUES(?, ?, ?)",
-        [(was.id, slot, id) for slot, id in enumerate(seen)],
+        [(was.id, slot, id) for slot, id in enumerate(ids)],
     )
-    return len(seen)
+    return len(ids)
 
 
 def _write_bodies(database: sqlite3.Connection, session: int, bodies: dict[str, bytes]) -> None:
@@ -380,13 +390,16 @@ def load(database: sqlite3.Connection, key: str) -> Snapshot | None:
 
 def _load(database: sqlite3.Connection, key: str) -> Snapshot | None:
     row = database.execute(
-        "SELECT id, revision, next_seq, seen_count, seen_crc, bodies, head, crc FROM sessions "
-        "WHERE key = ? AND aside IS NULL",
+        # The ids in one value: as rows they would cost more than the rest of the load.
+        "SELECT id, revision, next_seq, seen_count, seen_crc, bodies, head, crc, "
+        "(SELECT json_group_array(id) FROM "
+        "(SELECT id FROM seen WHERE session = sessions.id ORDER BY slot)) "
+        "FROM sessions WHERE key = ? AND aside IS NULL",
         (key,),
     ).fetchone()
     if row is None:
         return None
-    session, revision, next_seq, seen_count, seen_crc, body_count, encoded, crc = row
+    session, revision, next_seq, seen_count, seen_crc, body_count, encoded, crc, array = row
     head, snapshot = _read_head(key, encoded, crc)
     if (snapshot.revision, snapshot.next_seq) != (revision, next_seq):
         raise SnapshotUnreadable(f"{key}: its row and its head disagree")
@@ -395,8 +408,8 @@ def _load(database: sqlite3.Connection, key: str) -> Snapshot | None:
         for first, last in _merged(head.runs)
         for message in _read_run(database, key, session, first, last)
     ]
-    seen = _read_seen(database, session, seen_count)
-    if _crc_of_ids(seen) != seen_crc:
+    seen = _in_order(_decode_ids(array), seen_count)
+    if zlib.crc32(_encode_ids(seen)[1:-1]) != seen_crc:
         raise SnapshotUnreadable(f"{key}: the checksum of its ids seen is wrong")
     if body_count or head.away:
         snapshot = _with_bodies(database, key, session, snapshot, head.away)
@@ -487,13 +500,8 @@ def _messages(key: str, rows: Iterable[tuple[int, Sequence[Any]]]) -> list[Messa
     return made
 
 
-def _read_seen(database: sqlite3.Connection, session: int, count: int) -> tuple[str, ...]:
-    # One row with all of them: two hundred rows would cost more than the rest of the load.
-    (array,) = database.execute(
-        "SELECT json_group_array(id) FROM (SELECT id FROM seen WHERE session = ? ORDER BY slot)",
-        (session,),
-    ).fetchone()
-    slots = _decode_ids(array)
+def _in_order(slots: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """The ring's ids, oldest first."""
     oldest = count % RING if len(slots) == RING else 0
     return slots[oldest:] + slots[:oldest]
 

@@ -33,8 +33,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
             row_count INTEGER NOT NULL,
             messages INTEGER NOT NULL,
             seen_count INTEGER NOT NULL,
-            seen_last TEXT,
             seen_crc INTEGER NOT NULL,
+            seen_then INTEGER NOT NULL,
             bodies INTEGER NOT NULL,
             head BLOB NOT NULL,
             crc INTEGER NOT NULL

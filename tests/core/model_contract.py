@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, Literal, Protocol
 
 import pytest
@@ -148,7 +148,7 @@ class ModelClientContract:
         raise NotImplementedError("a FarEnd that plays the service")
 
     @pytest.fixture
-    async def client(self, far_end: FarEnd):  # type: ignore[no-untyped-def]
+    async def client(self, far_end: FarEnd) -> AsyncIterator[ModelClient]:
         client = far_end.client()
         yield client
         await client.close()
@@ -200,9 +200,7 @@ class ModelClientContract:
     ) -> None:
         far_end.answers_slowly()
         begun = asyncio.Event()
-        answering = asyncio.create_task(
-            client.answer(self.request(far_end), lambda _: begun.set())
-        )
+        answering = asyncio.create_task(client.answer(self.request(far_end), lambda _: begun.set()))
         async with asyncio.timeout(5):
             await begun.wait()
         assert not answering.done()
@@ -281,8 +279,9 @@ class ModelClientContract:
     async def test_how_long_to_wait_is_passed_on(
         self, far_end: FarEnd, client: ModelClient
     ) -> None:
-        for failure, wait in (("rate_limit", None), ("rate_limit_for_2s", 2.0)):
-            far_end.fails(failure)  # type: ignore[arg-type]
+        waits: dict[Failure, float | None] = {"rate_limit": None, "rate_limit_for_2s": 2.0}
+        for failure, wait in waits.items():
+            far_end.fails(failure)
             with pytest.raises(ModelUnavailable) as raised:
                 await client.answer(self.request(far_end))
             assert raised.value.retry_after == wait
@@ -305,9 +304,7 @@ class ModelClientContract:
     ) -> None:
         far_end.answers_slowly()
         begun = asyncio.Event()
-        answering = asyncio.create_task(
-            client.answer(self.request(far_end), lambda _: begun.set())
-        )
+        answering = asyncio.create_task(client.answer(self.request(far_end), lambda _: begun.set()))
         async with asyncio.timeout(5):
             await begun.wait()
         answering.cancel()

@@ -378,6 +378,14 @@ async def test_long_and_broken_text_is_cut_and_cleaned() -> None:
         assert len(text) < 17_000
 
 
+async def test_a_long_answer_is_rendered_beside_the_loop() -> None:
+    async with House("x" * 20_000) as house:
+        await house.says("hi")
+        while not house.screen.shown:
+            await asyncio.sleep(0.001)
+        assert house.screen.shown == ["x" * 20_000]
+
+
 async def test_chats_run_in_parallel_and_each_in_order() -> None:
     held = Held("slow")
     async with House(held, "quick") as house:
