@@ -18,6 +18,7 @@ from telegram import MessageEntity
 
 from bots.telegram import render as module
 from bots.telegram.render import render, units
+from bots.telegram.writer import Writer
 
 # --- reading a part ---
 
@@ -110,7 +111,7 @@ def test_indented_code_at_the_start_of_a_quote_is_within_it() -> None:
 
 
 def test_a_block_of_an_unknown_kind_keeps_its_words() -> None:
-    writer = module._Writer()
+    writer = Writer()
     module._blocks(writer, [Token("math_block", "", 0, content="a + b")])
     assert writer.page().text == "a + b"
 
