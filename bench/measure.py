@@ -10,6 +10,7 @@ import math
 import os
 import platform
 import re
+import resource
 import sqlite3
 import tempfile
 import time
@@ -33,15 +34,6 @@ def median(values: Sequence[float]) -> float:
     return percentile([value for value in values if not math.isnan(value)], 50)
 
 
-def written() -> float:
-    """Bytes that this process has given to write(2) so far."""
-    try:
-        lines = (PROC / "io").read_text().splitlines()
-    except OSError:
-        return math.nan
-    return float(dict(line.split(": ") for line in lines)["wchar"])
-
-
 def resident() -> float:
     """MiB of memory in use now."""
     try:
@@ -57,6 +49,17 @@ def descriptors() -> float:
         return float(len(os.listdir(PROC / "fd")))
     except OSError:
         return math.nan
+
+
+def bind(files: int) -> None:
+    """No more than so many files may be open, as after ``ulimit -n``."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+
+
+def unbind() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def size_of(folder: Path) -> int:
@@ -82,7 +85,12 @@ class Meter:
     wall = cpu = written = math.nan
 
     def __enter__(self) -> Self:
-        self._written = written()
+        try:
+            # Kept open: at the end there may be no descriptor left to open it with.
+            self._counts: int | None = os.open(PROC / "io", os.O_RDONLY)
+        except OSError:
+            self._counts = None
+        self._written = self._written_so_far()
         self._cpu = time.process_time()
         self._wall = time.perf_counter()
         return self
@@ -90,7 +98,16 @@ class Meter:
     def __exit__(self, *error: object) -> None:
         self.wall = time.perf_counter() - self._wall
         self.cpu = time.process_time() - self._cpu
-        self.written = written() - self._written
+        self.written = self._written_so_far() - self._written
+        if self._counts is not None:
+            os.close(self._counts)
+
+    def _written_so_far(self) -> float:
+        """Bytes that this process has given to write(2)."""
+        if self._counts is None:
+            return math.nan
+        lines = os.pread(self._counts, 1_000, 0).decode().splitlines()
+        return float(dict(line.split(": ") for line in lines)["wchar"])
 
 
 class Heartbeat:

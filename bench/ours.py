@@ -23,7 +23,6 @@ from stores.sqlite import SQLiteStore
 
 NOW: Final = 1_800_000_000_000
 UNBOUNDED: Final = ConversationMemory()
-TOGETHER: Final = 500  # saves that `fill_many` has under way at once
 
 Change = Callable[[Snapshot], Snapshot]
 
@@ -164,9 +163,7 @@ def grown(key: str, said: Sequence[Exchange]) -> Snapshot:
 
 def trimmed(whole: Snapshot, kept: int) -> Snapshot:
     messages = whole.messages[-kept:]
-    return replace(
-        whole, revision=whole.revision + 1, messages=messages, window=messages[0].seq
-    )
+    return replace(whole, revision=whole.revision + 1, messages=messages, window=messages[0].seq)
 
 
 def heads(key: str, said: Exchange, total: int) -> tuple[bytes, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from bench.said import Exchange
-from bench.subject import Seen, Subject, Turn
+from bench.subject import Seen, Turn
 
 WINDOW: Final = 40
 
@@ -114,7 +114,9 @@ class LangGraph:
         await self._context.__aexit__(None, None, None)
 
     def _message(self, message: dict[str, Any]) -> Any:
-        kind = self._messages.HumanMessage if message["role"] == "user" else self._messages.AIMessage
+        kind = (
+            self._messages.HumanMessage if message["role"] == "user" else self._messages.AIMessage
+        )
         return kind(content=message["content"])
 
     async def fill(self, key: str, said: Sequence[Exchange]) -> None:
@@ -240,8 +242,3 @@ class Agno:
 
     async def count(self, key: str) -> int:
         return 2 * len((await self._session(key)).runs or [])
-
-
-def windowed_session(path: Path) -> Subject:
-    """SQLiteSession again, asking for the newest items only."""
-    return OpenAISession(path, WINDOW)

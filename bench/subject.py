@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from bench.said import Exchange
+
+
+Numbers = dict[str, float]
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run.
+
+    :param history: messages that each chat has said already
+    :param turns: in all, or of each chat when they come all at once; or loads
+    :param cap: seconds after which it stops; what it did until then counts
+    :param descriptors: how many files may be open; 0: as many as outside
+    """
+
+    kind: str
+    who: str
+    folder: str
+    chats: int = 1
+    history: int = 0
+    turns: int = 0
+    cap: float = 60.0
+    descriptors: int = 0
 
 
 class Wrong(Exception):
@@ -48,3 +73,15 @@ class Subject(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=Subject)
+
+
+@asynccontextmanager
+async def opened(subject: S) -> AsyncIterator[S]:
+    await subject.open()
+    try:
+        yield subject
+    finally:
+        await subject.close()

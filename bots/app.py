@@ -23,7 +23,7 @@ from core.claude import Claude
 from core.clock import Clock, SystemClock
 from core.conversations import Conversations, Options
 from core.engine import EmbeddedEngine
-from core.errors import ConfigError, Fatal, PlatformRefused
+from core.errors import ChinwagError, ConfigError, Fatal, PlatformRefused
 from core.events import emit, logger
 from core.failpoints import failpoint
 from core.gate import Gate
@@ -32,7 +32,8 @@ from core.messages import Inbound
 from core.store import BotStore, Notes
 from stores.urls import open_store
 
-PLATFORMS: Final = ("telegram", "slack")
+# Longer than the waits after which the core tries again by itself without being told to wait.
+IDLE_SECONDS: Final = 8.0
 
 
 @runtime_checkable
@@ -54,10 +55,6 @@ class Closable(Protocol):
     async def close(self) -> None:
         """Nothing can be sent after this."""
         ...
-
-
-class Ended(Exception):
-    """An adapter returned although nobody told it to: the program would be running but deaf."""
 
 
 def build_agent(settings: Settings) -> Agent:
@@ -99,11 +96,10 @@ def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[
         if only in (None, name):
             adapters.append(load_adapter(name, section.use, section.options, settings.folder))
     if not adapters:
+        what = f"{only} is not configured" if only else "no platform is configured"
         raise ConfigError(
-            f"{only or 'no platform'} is not configured: set TELEGRAM_BOT_TOKEN in .env, or add an "
-            "[adapters.NAME] section; `chinwag init` helps"
-            if only != "slack"
-            else "slack: this version has no Slack adapter yet"
+            f"{what}: set TELEGRAM_BOT_TOKEN in .env, or add an [adapters.NAME] section; "
+            "`chinwag init` writes the files"
         )
     return tuple(adapters)
 
@@ -243,13 +239,27 @@ class _Program:
         stopping: asyncio.Task[bool],
         engine: asyncio.Task[None],
     ) -> None:
-        """At the end of input what was asked is still answered."""
+        """At the end of input what was asked is still answered; but what can only be answered
+        later (no model key, a long limit) waits for the next start, not the person for that."""
         if self._console is None or not intake[0].done() or intake[0].exception():
             return
+        idle_since: float | None = None
         while not (stopping.done() or engine.done()):
-            snapshot = await self._store.load(self._conversations.ref(self._console.key))
-            if self._engine.depth() == 0 and not (snapshot and snapshot.unfinished):
-                return
+            if self._engine.depth() > 0:
+                idle_since = None
+            else:
+                snapshot = await self._store.load(self._conversations.ref(self._console.key))
+                if not (snapshot and snapshot.unfinished):
+                    return
+                now = asyncio.get_running_loop().time()
+                idle_since = now if idle_since is None else idle_since
+                if now - idle_since > IDLE_SECONDS:
+                    print(
+                        "Something is still to be answered; I go on with it at the next start.",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+                    return
             await asyncio.wait((stopping, engine), timeout=0.05)
 
     def _exit_code(
@@ -265,10 +275,16 @@ class _Program:
             if isinstance(error, PlatformRefused):
                 logger.error("platform.refused", extra={"event": {"error": str(error)}})
                 return 4
-            if error is not None:
+            if isinstance(error, ChinwagError):
                 raise error
+            if error is not None:
+                # Through the log, which takes the secrets out of a traceback.
+                logger.error("broken", exc_info=error, extra={"event": {"what": task.get_name()}})
+                return 1
             if not (self._console or stop.is_set()):
-                raise Ended(f"{task.get_name()} ended by itself")
+                # An adapter returned although nobody told it to: we would be running, but deaf.
+                logger.error("ended", extra={"event": {"what": task.get_name()}})
+                return 1
         return 0
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import click
 
 from bots import __version__
-from bots.settings import Settings, load_settings
+from bots.settings import VARIABLES, Settings, load_settings
 from core.errors import (
     ChinwagError,
     ConfigError,
@@ -204,18 +206,25 @@ def _print(
             async for line in lines(settings):
                 click.echo(line)
             return
-        with output.open("x", encoding="utf-8") as file:
-            async for line in lines(settings):
-                file.write(line + "\n")
+        # All of it first: what is not there leaves no empty file behind.
+        found = [line async for line in lines(settings)]
+        # Conversations are for their owner's eyes.
+        with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.writelines(f"{line}\n" for line in found)
 
     try:
         asyncio.run(main())
     except FileExistsError:
         raise ConfigError(f"{output}: exists already; name another file") from None
+    except OSError as error:
+        if output is None:
+            raise
+        raise ConfigError(f"{output}: cannot be written: {error.strerror}") from None
 
 
 def _greet(settings: Settings) -> None:
-    if sys.stdin.isatty():
+    # Python says None for one that was closed.
+    if sys.stdin and sys.stdin.isatty():
         model = settings.agent.model.rpartition("/")[2]
         click.echo(f"chinwag {__version__}, {model}. /help says what I can do; Ctrl-D leaves.")
 
@@ -234,6 +243,11 @@ def run() -> None:
     except ChinwagError as error:
         click.echo(f"chinwag: {redacting()(str(error))}", err=True)
         raise SystemExit(exit_code(error)) from None
+    except Exception as error:
+        # A mistake of ours: whoever reports it needs all of it but the secrets.
+        secrets = [os.environ.get(name, "") for name in VARIABLES]
+        click.echo(redacting(secrets)("".join(traceback.format_exception(error))), err=True)
+        raise SystemExit(1) from None
 
 
 def exit_code(error: ChinwagError) -> int:

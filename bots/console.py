@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import secrets
 import sys
@@ -18,11 +19,13 @@ import msgspec
 
 from core.adapter import Accept, Limits, Live, Receipt, Refused
 from core.clock import Clock, SystemClock
+from core.errors import ConfigError, TryLater
 from core.keys import SessionKey
 from core.messages import Inbound, Outbound, Sender, clean
 
 OWNER: Final = "console:owner"
 PROMPT: Final = "› "
+CHUNK: Final = 65_536
 
 
 class Console:
@@ -42,11 +45,15 @@ class Console:
         clock: Clock | None = None,
     ) -> None:
         self.key = str(SessionKey("console", (session,)))
-        self._stdin = stdin or sys.stdin
-        self._stdout = stdout or sys.stdout
+        self._stdin = _there(stdin or sys.stdin, "input")
+        self._stdout = _there(stdout or sys.stdout, "output")
         self._clock = clock or SystemClock()
         self._prompts = self._stdin.isatty() and self._stdout.isatty()
         self._shown: dict[str, str] = {}
+        # The cursor stands behind a text of ours, not at the beginning of a line.
+        self._in_line = False
+        # Nobody can read what we write any more.
+        self._gone = False
         # Lines on their way to an answer: the prompt comes back when there are none.
         self._open: set[str] = set()
 
@@ -60,11 +67,13 @@ class Console:
         finally:
             # What the shell says next begins a line.
             if self._prompts:
-                self._write("\n")
+                with contextlib.suppress(OSError):
+                    self._start_line()
 
     async def _read(self, accept: Accept) -> None:
         self._prompt()
-        async for line in _lines(self._stdin):
+        async for line in _lines(self._stdin.fileno()):
+            self._in_line = False
             text = clean(line).strip()
             if not text:
                 self._prompt()
@@ -84,7 +93,8 @@ class Console:
             )
             if isinstance(acceptance, Refused):
                 if acceptance.reply:
-                    self._write(acceptance.reply + "\n")
+                    with contextlib.suppress(OSError):
+                        self._write_line(acceptance.reply)
                 self._answered(message_id)
 
     def render(self, markdown: str) -> tuple[str, ...]:
@@ -93,13 +103,19 @@ class Console:
         return (msgspec.json.encode(text).decode(),) if text else ()
 
     async def send(self, key: str, part: Outbound, *, uncertain: bool) -> Receipt:
-        """Print what this process has not shown already."""
+        """Print what this process has not shown already.
+
+        :raises TryLater: nobody can read it any more; it is printed at the next start
+        """
         text = msgspec.json.decode(part.body, type=str) if part.body is not None else ""
         shown = self._shown.pop(part.reply_to or "", "")
-        if shown and not text.startswith(shown):
-            self._write("\n")
-            shown = ""
-        self._write(text[len(shown) :] + "\n")
+        try:
+            if shown and text.startswith(shown):
+                self._write(text[len(shown) :] + "\n")
+            else:
+                self._write_line(text)
+        except OSError as error:
+            raise TryLater(60, f"standard output: {error.strerror}") from error
         self._answered(part.reply_to)
         return Receipt((part.id,))
 
@@ -107,12 +123,16 @@ class Console:
         return _Printing(self, inbound.message_id or "")
 
     def show(self, message_id: str, text: str) -> None:
-        """Print what is new of a growing answer."""
+        """Print what is new of a growing answer. White space at its end waits for what follows."""
+        text = clean(text).strip()
         shown = self._shown.get(message_id, "")
-        if text.startswith(shown):
-            self._write(text[len(shown) :])
-        else:
-            self._write("\n" + text)
+        # An output that is gone is met again by `send`, which can say so.
+        with contextlib.suppress(OSError):
+            if shown and text.startswith(shown):
+                self._write(text[len(shown) :])
+            elif text:
+                self._start_line()
+                self._write(text)
         self._shown[message_id] = text
 
     def _answered(self, message_id: str | None) -> None:
@@ -123,11 +143,33 @@ class Console:
 
     def _prompt(self) -> None:
         if self._prompts:
-            self._write(PROMPT)
+            with contextlib.suppress(OSError):
+                self._write(PROMPT)
+
+    def _write_line(self, text: str) -> None:
+        self._start_line()
+        self._write(text + "\n")
+
+    def _start_line(self) -> None:
+        if self._in_line:
+            self._write("\n")
 
     def _write(self, text: str) -> None:
-        self._stdout.write(text)
-        self._stdout.flush()
+        if not text:
+            return
+        if self._gone:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        encoding = self._stdout.encoding or "utf-8"
+        try:
+            self._stdout.write(text.encode(encoding, "replace").decode(encoding))
+            self._stdout.flush()
+        except OSError:
+            self._gone = True
+            # Python tries once more at the end, and would then complain about it.
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), self._stdout.fileno())
+            raise
+        self._in_line = not text.endswith("\n")
 
 
 class _Printing:
@@ -136,37 +178,49 @@ class _Printing:
         self._message_id = message_id
 
     def show(self, text: str) -> bool:
-        self._console.show(self._message_id, text.lstrip())
+        self._console.show(self._message_id, text)
         return bool(text.strip())
 
     async def close(self) -> tuple[str, ...]:
         return ()
 
 
-async def _lines(stdin: TextIO) -> AsyncIterator[str]:
-    """Lines as they come, without a thread that a stopped program would have to wait for."""
+def _there(stream: TextIO | None, what: str) -> TextIO:
+    # Python says None for one that was closed before the start.
+    if stream is None:
+        raise ConfigError(f"there is no standard {what} to talk through")
+    return stream
+
+
+async def _lines(descriptor: int) -> AsyncIterator[str]:
+    """Lines as they come, and no faster than they are taken; without a thread that a stopped
+    program would have to wait for."""
+    rest = b""
+    while chunk := await _read(descriptor):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for each in lines:
+            yield each.decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+async def _read(descriptor: int) -> bytes:
+    """What there is; b"": the end."""
     loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[bytes] = asyncio.Queue()
-    descriptor = stdin.fileno()
-
-    def read() -> None:
-        arrived.put_nowait(os.read(descriptor, 65_536))
-
+    readable = asyncio.Event()
     try:
-        loop.add_reader(descriptor, read)
+        loop.add_reader(descriptor, readable.set)
     except PermissionError:
         # A plain file cannot be waited for, and need not be.
-        for line in await asyncio.to_thread(stdin.readlines):
-            yield line
-        return
+        return os.read(descriptor, CHUNK)
     try:
-        rest = b""
-        while chunk := await arrived.get():
-            *lines, rest = (rest + chunk).split(b"\n")
-            for each in lines:
-                yield each.decode(errors="replace")
-        if rest:
-            yield rest.decode(errors="replace")
+        await readable.wait()
     finally:
-        with contextlib.suppress(ValueError, OSError):
-            loop.remove_reader(descriptor)
+        loop.remove_reader(descriptor)
+    try:
+        return os.read(descriptor, CHUNK)
+    except OSError as error:
+        # How a terminal says that it has been closed.
+        if error.errno == errno.EIO:
+            return b""
+        raise

@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel, ValidationError
 
+from bots.secrets import redacting
+from bots.sections import guarded
 from core.adapter import Adapter
 from core.errors import ConfigError
 from core.tools import Tool, tool
@@ -32,7 +34,12 @@ def load_object(place: str, base: Path, group: str | None = None) -> Any:
         return _from_file(base / file, name)
     if group is not None:
         for entry in entry_points(group=group, name=place):
-            return entry.load()
+            try:
+                return entry.load()
+            except Exception as error:
+                raise ConfigError(
+                    f"{place}: cannot be loaded: {type(error).__name__}: {error}"
+                ) from error
     kinds = '"path/to/file.py:name"' + (f" or an entry point of {group}" if group else "")
     raise ConfigError(f"{place!r}: want {kinds}")
 
@@ -82,19 +89,33 @@ def load_adapter(name: str, use: str, options: Mapping[str, Any], base: Path) ->
     """
     made = load_object(use, base, group="chinwag.adapters")
     where = f"[adapters.{name}]"
-    model = getattr(made, "Settings", None)
-    if model is None:
-        if options:
-            raise ConfigError(f"{where}: no such key: {', '.join(options)}; {use} has no settings")
-        adapter = made()
-    else:
-        adapter = made(_checked(model, options, where))
+    # What somebody else's class says of a value may have the value in it.
+    redact = redacting(guarded(options))
+    try:
+        adapter = made(*_arguments(made, options, where, use))
+    except ConfigError as error:
+        raise ConfigError(redact(str(error))) from None
+    except Exception as error:
+        why = redact(f"{type(error).__name__}: {error}")
+        raise ConfigError(f"{where}: {use} cannot be made: {why}") from error
     if not isinstance(adapter, Adapter):
         raise ConfigError(f"{where}: {use} is no Adapter; see core/adapter.py")
     return adapter
 
 
+def _arguments(made: Any, options: Mapping[str, Any], where: str, use: str) -> tuple[Any, ...]:
+    model = getattr(made, "Settings", None)
+    if model is not None:
+        return (_checked(model, options, where),)
+    if options:
+        raise ConfigError(f"{where}: no such key: {', '.join(options)}; {use} has no settings")
+    return ()
+
+
 def _checked(model: type[Any], options: Mapping[str, Any], where: str) -> Any:
+    unknown = _unknown(model, options)
+    if unknown:
+        raise ConfigError("\n".join(f"{where} {key}: no such key" for key in unknown))
     try:
         if issubclass(model, BaseModel):
             return model(**options)
@@ -107,3 +128,19 @@ def _checked(model: type[Any], options: Mapping[str, Any], where: str) -> Any:
         raise ConfigError("\n".join(lines)) from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def _unknown(model: type[Any], options: Mapping[str, Any]) -> list[str]:
+    """Keys that the model has no field for. Both libraries pass over them by default, and a slip
+    of the pen would go unseen; a model that says what shall happen to them is not interfered with.
+    """
+    if issubclass(model, msgspec.Struct):
+        known = set(model.__struct_encode_fields__)
+    elif issubclass(model, BaseModel) and model.model_config.get("extra") is None:
+        fields = model.model_fields
+        if any(field.validation_alias not in (None, field.alias) for field in fields.values()):
+            return []
+        known = {*fields, *(field.alias for field in fields.values() if field.alias)}
+    else:
+        return []
+    return [key for key in options if key not in known]

@@ -248,18 +248,18 @@ class Settings(BaseSettings):
         known = (self.telegram.token, self.anthropic.api_key)
         return (
             *(secret.get_secret_value() for secret in known if secret is not None),
-            *(text for adapter in self.adapters.values() for text in _guarded(adapter.options)),
+            *(text for adapter in self.adapters.values() for text in guarded(adapter.options)),
         )
 
 
 _SECRET_NAME: Final = re.compile(r"token|secret|passw|key|credential", re.IGNORECASE)
 
 
-def _guarded(options: Mapping[str, Any]) -> Iterator[str]:
+def guarded(options: Mapping[str, Any]) -> Iterator[str]:
     """The texts among an adapter's options whose name says that they are secret."""
     for name, value in options.items():
         if isinstance(value, dict):
-            yield from _guarded(value)
+            yield from guarded(value)
         elif isinstance(value, str) and _SECRET_NAME.search(name):
             yield value
 

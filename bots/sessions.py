@@ -6,14 +6,15 @@ Gives lines of text; where they go is the command line's affair.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from bots.settings import Settings
-from core.errors import ConfigError
-from core.messages import Message, decode_blocks
+from core.errors import ConfigError, SnapshotTooNew, SnapshotUnreadable
+from core.messages import Message, clean, decode_blocks
 from core.store import BotStore, SessionRef
 from stores.urls import open_store
 
@@ -75,8 +76,14 @@ async def export_session(settings: Settings, key: str) -> AsyncIterator[str]:
 
 
 async def reset_session(settings: Settings, key: str) -> AsyncIterator[str]:
+    ref = SessionRef(key=key)
+    # Asked first and without making anything: a slip of the pen shall not look like success.
+    async with _reading(settings) as store:
+        with suppress(SnapshotUnreadable, SnapshotTooNew):
+            if await store.load(ref) is None:
+                raise ConfigError(_unknown(key))
     async with open_store(settings.store.url, settings.folder) as store:
-        await store.clear(SessionRef(key=key))
+        await store.clear(ref)
         yield f"{key} is forgotten."
 
 
@@ -96,7 +103,8 @@ def _readable(message: Message) -> str:
     lines = []
     for block in decode_blocks(message.blocks):
         lines.append(_block(block))
-    return f"{_time(message.at)}  {message.role}: " + "\n".join(lines)
+    # What a model or a tool said may hold what a terminal obeys.
+    return clean(f"{_time(message.at)}  {message.role}: " + "\n".join(lines))
 
 
 def _block(block: dict[str, Any]) -> str:

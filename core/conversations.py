@@ -122,8 +122,15 @@ class Conversations:
 
         :raises StoreUnavailable: nothing may be confirmed; the platform shall send again
         """
+        try:
+            return await self._admit(replace(inbound, text=cut(clean(inbound.text))))
+        except StoreCorrupt as error:
+            # `work` meets the same, and may end the program; an adapter may not.
+            await self._submit(inbound.key, inbound.id)
+            raise StoreUnavailable(str(error)) from error
+
+    async def _admit(self, inbound: Inbound) -> Acceptance:
         began = self._clock.monotonic()
-        inbound = replace(inbound, text=cut(clean(inbound.text)))
         admitted = await self._gate.admit(inbound)
         if isinstance(admitted, Refused):
             return admitted
@@ -166,6 +173,9 @@ class Conversations:
             said = commands.answer(snapshot, command, inbound)
             said = phrases.PAIRED if admitted.paired else said
             after = commands.effect(snapshot, command, epoch)
+            if before is None and not after.outbox:
+                # A /reset has emptied it; but what was set aside is not forgotten.
+                after = changes.notice(after, lost)
             return changes.reply(after, inbound, adapter.render(said))
 
         try:
@@ -173,10 +183,6 @@ class Conversations:
         except (SnapshotUnreadable, SnapshotTooNew) as error:
             lost = adapter.render(await self._set_aside(inbound.key, error))
             snapshot, applied = await self._snapshots.update(inbound.key, change)
-        except StoreCorrupt as error:
-            # `work` meets the same, and may end the program; an adapter may not.
-            await self._submit(inbound.key, inbound.id)
-            raise StoreUnavailable(str(error)) from error
         if not applied:
             if snapshot is not None and inbound.id in snapshot.seen:
                 return Duplicate()

@@ -119,6 +119,9 @@ class EmbeddedEngine:
             key = self._ready.popleft()
             self._waiting.discard(key)
             self._lanes[key] = asyncio.create_task(self._lane(key, self._work), name=f"lane {key}")
+        if not self._ready:
+            # It is empty, but only so it becomes small again.
+            self._waiting.clear()
 
     async def _lane(self, key: str, work: Work) -> None:
         try:
@@ -160,6 +163,7 @@ class EmbeddedEngine:
     def _sweep(self) -> None:
         """Of times that are not in force any more no more are kept than of those that are."""
         if len(self._heap) > 2 * len(self._due) + 64:
+            self._due = dict(self._due)
             self._heap = [(due, key) for key, due in self._due.items()]
             heapq.heapify(self._heap)
 

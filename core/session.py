@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Final, Self
@@ -74,6 +74,7 @@ class Session:
         self._clock = clock
         self._closing = closing
         self._stored = False
+        self._unsure = False
         self._snapshot = self._empty()
         self._turn = asyncio.Lock()
         self._storing = asyncio.Lock()
@@ -196,8 +197,9 @@ class Session:
         # Not beside a save, which could otherwise come last and undo this.
         async with self._storing:
             if self._store is not None:
-                await self._store.clear(self._ref)
-            self._stored = False
+                with self._unsure_if_it_fails():
+                    await self._store.clear(self._ref)
+            self._stored = self._unsure = False
             self._snapshot = self._with_options(self._empty(), self._snapshot)
 
     # ------------------------------------------------------------------ one turn
@@ -216,9 +218,9 @@ class Session:
             self._waiting -= 1
 
     async def _one_turn(self, text: str, show: Callable[[str], bool] | None) -> Reply:
-        if self._snapshot.turn is not None:
+        if self._unsure or self._snapshot.turn is not None:
             async with self._storing:
-                await self._catch_up(self._snapshot.epoch)
+                await self._reload()
         before = self._snapshot
         agent = self._agent
         asked = _asked(before, agent, text, self._clock.now())
@@ -267,7 +269,8 @@ class Session:
                 try:
                     if self._store is not None:
                         replaces = before.revision if self._stored else None
-                        await self._store.save(self._ref, after, replaces=replaces)
+                        with self._unsure_if_it_fails():
+                            await self._store.save(self._ref, after, replaces=replaces)
                 except StaleSnapshot:
                     epoch = await self._catch_up(epoch)
                     continue
@@ -288,15 +291,30 @@ class Session:
 
     async def _catch_up(self, epoch: str) -> str:
         """Go on with what others have saved; the epoch of that."""
-        assert self._store is not None
-        stored = await self._store.load(self._ref)
-        known, self._stored = self._stored, stored is not None
-        self._snapshot = self._with_options(stored or self._empty(), self._snapshot)
+        known = self._stored
+        stored = await self._reload()
         if stored is None or (known and stored.epoch != epoch):
             raise Cleared("the session was cleared elsewhere while its answer was made")
-        if stored.turn is not None:
-            raise SessionBusy("a bot is answering in this conversation")
         return stored.epoch
+
+    async def _reload(self) -> Snapshot | None:
+        assert self._store is not None
+        stored = await self._store.load(self._ref)
+        self._stored, self._unsure = stored is not None, False
+        self._snapshot = self._with_options(stored or self._empty(), self._snapshot)
+        if self._snapshot.turn is not None:
+            raise SessionBusy("a bot is answering in this conversation")
+        return stored
+
+    @contextmanager
+    def _unsure_if_it_fails(self) -> Iterator[None]:
+        """Whatever ends a call of the store early, it may have happened: before anything else the
+        next run asks what is stored."""
+        try:
+            yield
+        except BaseException:
+            self._unsure = True
+            raise
 
     # ------------------------------------------------------------------ the small print
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import AsyncIterator
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -71,11 +70,6 @@ class MemoryStore:
     def shared(cls) -> Self:
         """A store on the one table of this process."""
         return cls(_SHARED)
-
-    @classmethod
-    def from_url(cls, rest: str, base: Path) -> Self:
-        """What stands behind ``memory:``, which takes nothing more."""
-        return cls()
 
     async def __aenter__(self) -> Self:
         return self

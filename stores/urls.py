@@ -1,29 +1,35 @@
-"""Stores by name: ``sqlite:chinwag.db``, ``disk:folder``, ``memory:``, and what others register."""
+"""Stores by name: ``sqlite:chinwag.db``, ``disk:folder``, ``memory:``, and what others register.
+
+Not a cache of stores and not where they are opened: each call makes a new one, closed, and a
+database's driver is imported only when its scheme is named.
+"""
 
 from __future__ import annotations
 
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Final
 
 from core.errors import ConfigError
 from core.store import BotStore
 
-GROUP = "chinwag.stores"
+# The group of entry points in which an installed package names its store. The name is the scheme;
+# the object is called with the text behind the colon and the base folder, and read_only as a
+# keyword, and gives a BotStore.
+GROUP: Final = "chinwag.stores"
 
 
 def open_store(url: str, base: Path, *, read_only: bool = False) -> BotStore:
-    """The store that a URL names, not opened yet: that is its `async with`.
+    """The store that a URL names, still closed: its `async with` opens it.
 
-    :param url: scheme, colon, and what the store makes of the rest; for the built-in ones a path
-        relative to `base`, or absolute
-    :param read_only: for looking, beside whoever writes; no lock is taken
-    :raises ConfigError: nobody knows the scheme
+    :param url: scheme, colon, and what the store makes of the rest; for the built-in ones a path,
+        absolute or relative to `base`
+    :param read_only: to look at it beside whoever writes: no lock is taken, nothing is created
+    :raises ConfigError: there is no such store
     """
     scheme, _, rest = url.partition(":")
-    if scheme == "memory":
-        from stores.memory import MemoryStore
-
-        return MemoryStore()
+    if scheme in ("sqlite", "disk") and not rest:
+        raise ConfigError(f"[store] url: {url!r} names no place; write {scheme}:chinwag.db, say")
     if scheme == "sqlite":
         from stores.sqlite import SQLiteStore
 
@@ -32,10 +38,21 @@ def open_store(url: str, base: Path, *, read_only: bool = False) -> BotStore:
         from stores.disk import DiskStore
 
         return DiskStore(base / rest, read_only=read_only)
+    if scheme == "memory":
+        from stores.memory import MemoryStore
+
+        return MemoryStore()
     for entry in entry_points(group=GROUP, name=scheme):
-        store: BotStore = entry.load()(rest, read_only=read_only)
+        try:
+            opener = entry.load()
+        except Exception as error:  # whatever importing somebody else's package may raise
+            raise ConfigError(
+                f"[store] url: {scheme}: cannot be loaded from {entry.value} ({error}); "
+                "install its package anew, or name another store"
+            ) from error
+        store: BotStore = opener(rest, base, read_only=read_only)
         return store
     raise ConfigError(
-        f"[store] url: no store is called {scheme!r}; there are sqlite:, disk:, memory:, and what "
-        f"installed packages add as entry points of {GROUP}"
+        f"[store] url: no store is called {scheme!r}; there are sqlite:, disk: and memory:, and "
+        f"what installed packages register as {GROUP}"
     )

@@ -10,13 +10,12 @@ conversation is.
     async with SQLiteStore("chinwag.db") as store:
         snapshot = await store.load(SessionRef("telegram-chat:123"))
 
-`schema.py` has the tables, `rows.py` how a snapshot lies in them, `group.py` how saves share a
-transaction, `move.py` how a conversation gets another key.
+`schema.py` has the tables; `encode.py`, `save.py` and `load.py` how a snapshot lies in them; `group.py`
+how saves share a transaction; `move.py` how a conversation gets another key.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -29,15 +28,17 @@ from typing import Any, Final, Self, TypeVar
 import aiosqlite
 
 from core.clock import Clock, SystemClock
-from core.errors import StoreCorrupt, StoreInUse, StoreUnavailable
+from core.errors import StoreCorrupt, StoreUnavailable
+from core.lock import take_lock
 from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
-from stores.sqlite import rows, schema
+from stores.sqlite import load, save, schema
+from stores.sqlite.encode import prepare
 from stores.sqlite.group import GroupCommit, Write, commit_together
 from stores.sqlite.move import move
 
-PAGE: Final = 200  # rows that a listing reads at once, so that no transaction waits for its reader
+PAGE: Final = 100  # rows that a listing reads at once, so that no transaction waits for its reader
 
 _CLOCK: Final = SystemClock()
 
@@ -65,11 +66,6 @@ class SQLiteStore:
         self._group: GroupCommit | None = None
         self._closing = AsyncExitStack()
 
-    @classmethod
-    def from_url(cls, rest: str, base: Path) -> Self:
-        """What stands behind ``sqlite:``; a relative path begins at `base`."""
-        return cls(base / rest)
-
     async def __aenter__(self) -> Self:
         """
         :raises StoreInUse: another process writes to it
@@ -81,13 +77,15 @@ class SQLiteStore:
         group = None
         async with AsyncExitStack() as stack:
             if not self._read_only:
-                stack.callback(os.close, _lock(path))
+                lock = take_lock(path.with_name(f"{path.name}.lock"), path)
+                stack.callback(os.close, lock)
                 schema.create_file(path)
+                schema.look_at(path)
                 writer = await _connect(stack, path, "rw", schema.prepare_writer)
                 group = GroupCommit(partial(_run, path, writer))
                 stack.push_async_callback(group.finish)
-            elif not path.is_file():
-                raise StoreUnavailable(f"{path}: there is no such database")
+            else:
+                schema.look_at(path)
             self._reader = await _connect(stack, path, "ro", schema.prepare_reader)
             self._group = group
             self._closing = stack.pop_all()
@@ -105,14 +103,14 @@ class SQLiteStore:
     # ------------------------------------------------------------------ what a Session needs
 
     async def load(self, ref: SessionRef) -> Snapshot | None:
-        return await self._read(lambda database: rows.load(database, ref.key))
+        return await self._read(lambda database: load.load(database, ref.key))
 
     async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
-        prepared = rows.prepare(snapshot)
-        await self._write(lambda database: rows.save(database, ref.key, prepared, replaces))
+        prepared = prepare(snapshot)
+        await self._write(lambda database: save.save(database, ref.key, prepared, replaces))
 
     async def clear(self, ref: SessionRef) -> None:
-        await self._write(lambda database: rows.clear(database, ref.key))
+        await self._write(lambda database: save.clear(database, ref.key))
 
     # ------------------------------------------------------------------ what a bot needs besides
 
@@ -152,7 +150,7 @@ class SQLiteStore:
     ) -> AsyncIterator[Message]:
         while limit > 0:
             page = await self._read(
-                partial(rows.archive, key=ref.key, before=before, limit=min(limit, PAGE))
+                partial(load.archive, key=ref.key, before=before, limit=min(limit, PAGE))
             )
             for message in page:
                 yield message
@@ -167,11 +165,14 @@ class SQLiteStore:
 
     async def set_aside(self, ref: SessionRef) -> None:
         now = self._clock.now()
-        await self._write(lambda database: rows.set_aside(database, ref.key, now))
+        await self._write(lambda database: save.set_aside(database, ref.key, now))
 
     async def check(self) -> list[str]:
         """What SQLite finds wrong with the file; reads all of it. Empty: nothing."""
-        found = await self._fetch("PRAGMA quick_check", ())
+        try:
+            found = await self._fetch("PRAGMA quick_check", ())
+        except StoreCorrupt as error:  # too damaged to be looked through
+            return [str(error)]
         return [line for (line,) in found if line != "ok"]
 
     # ------------------------------------------------------------------ the two connections
@@ -243,34 +244,6 @@ def _behind(prefix: str) -> str | None:
     return None
 
 
-def _lock(path: Path) -> int:
-    """Exclusive for as long as the descriptor is open, also when the process is killed.
-
-    :raises StoreInUse: another process has it
-    :raises StoreUnavailable: the lock file cannot be made
-    """
-    lock = path.with_name(f"{path.name}.lock")
-    try:
-        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StoreUnavailable(f"{lock}: it cannot be opened: {error.strerror}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.fchmod(file, 0o600)
-        # Of one length, and never cut: on a full disk it still fits where the last one stood.
-        os.pwrite(file, f"{os.getpid():<10}\n".encode(), 0)
-    except BlockingIOError as error:
-        holder = os.read(file, 20).decode(errors="replace").strip() or "unknown"
-        os.close(file)
-        raise StoreInUse(
-            f"{path}: chinwag run (pid {holder}) holds it: stop it, or send /reset in the chat"
-        ) from error
-    except OSError as error:
-        os.close(file)
-        raise StoreUnavailable(f"{lock}: it cannot be locked: {error.strerror}") from error
-    return file
-
-
 async def _connect(
     stack: AsyncExitStack,
     path: Path,
@@ -307,6 +280,9 @@ async def _hop(
         done: T = await connection._execute(lambda: work(connection._conn))  # type: ignore[no-untyped-call]
     except sqlite3.Error as error:
         raise schema.store_error(path, error) from error
+    except UnicodeDecodeError as error:
+        # What SQLite said quotes a damaged schema, and Python cannot decode it.
+        raise StoreCorrupt(f"{path}: the database is damaged ({error})") from error
     return done
 
 

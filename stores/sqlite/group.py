@@ -1,8 +1,8 @@
 """Group commit: whatever waits to be written goes into one transaction, in one hop to the thread.
 
 No timer and no batch size: a lone writer waits for nobody, and a hundred share one sync of the
-disk. Each member stands for itself: when it fails, what it wrote is rolled back and only its caller
-hears of it. Knows no tables and no driver.
+disk. Each member stands for itself: when one fails, only its caller hears of it. Knows no tables
+and no driver.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
-from core.errors import StoreUnavailable
+from core.errors import StaleSnapshot, StoreUnavailable
 
 T = TypeVar("T")
 
-# Writes with a connection whose transaction is open, and raises what its caller shall see.
+# Writes with a connection whose transaction is open, and raises what its caller shall see. It may
+# be run more than once. When it raises StaleSnapshot, it has written nothing.
 Write = Callable[[sqlite3.Connection], T]
 
 
@@ -84,25 +85,31 @@ def commit_together(database: sqlite3.Connection, writes: list[Write[object]]) -
     :raises sqlite3.Error: the transaction as a whole failed; after COMMIT has begun, nobody can
         know how much of it is on the disk
     """
+    outcomes: list[object] = [None] * len(writes)
+    left = dict(enumerate(writes))
+    # A member that fails, which is rare, is left out and the others run anew. Savepoints would cost
+    # every save two statements, and a full disk makes SQLite roll back through them anyway.
+    while (failed := _attempt(database, left, outcomes)) is not None:
+        del left[failed]
+    return outcomes
+
+
+def _attempt(
+    database: sqlite3.Connection, left: dict[int, Write[object]], outcomes: list[object]
+) -> int | None:
+    """The number of the member that failed, and the transaction with it; None: it is committed."""
     try:
         database.execute("BEGIN IMMEDIATE")
-        outcomes = [_member(database, write) for write in writes]
+        for number, write in left.items():
+            try:
+                outcomes[number] = write(database)
+            except StaleSnapshot as stale:
+                outcomes[number] = stale
+            except Exception as error:
+                outcomes[number] = error
+                return number
         database.execute("COMMIT")
-        return outcomes
-    except sqlite3.Error:
+        return None
+    finally:
         if database.in_transaction:
             database.execute("ROLLBACK")
-        raise
-
-
-def _member(database: sqlite3.Connection, write: Write[object]) -> object:
-    database.execute("SAVEPOINT member")
-    try:
-        outcome = write(database)
-    except Exception as error:
-        if isinstance(error, sqlite3.Error) and not database.in_transaction:
-            raise  # a full disk, say, made SQLite roll back all of the group
-        database.execute("ROLLBACK TO member")
-        outcome = error
-    database.execute("RELEASE member")
-    return outcome

@@ -11,7 +11,9 @@ import sqlite3
 from core import changes
 from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.snapshot import Snapshot
-from stores.sqlite import rows
+from stores.sqlite.encode import prepare
+from stores.sqlite.load import load
+from stores.sqlite.save import Stored, clear, set_aside, stored, write
 
 
 def move(database: sqlite3.Connection, old: str, new: str, now: int) -> None:
@@ -33,39 +35,37 @@ def move(database: sqlite3.Connection, old: str, new: str, now: int) -> None:
 
 def _move_one(database: sqlite3.Connection, old_key: str, new_key: str, now: int) -> None:
     old, new = _readable(database, old_key), _readable(database, new_key)
-    if new is None and rows.stored(database, new_key):
-        rows.set_aside(database, new_key, now)
+    if new is None and stored(database, new_key):
+        set_aside(database, new_key, now)
     if old is None and new is not None:
-        rows.set_aside(database, old_key, now)
+        set_aside(database, old_key, now)
         return
-    was = rows.stored(database, old_key)
+    was = stored(database, old_key)
     assert was is not None
     if old is not None:
         merged = changes.move(old, new, new_key)
         if new is not None:
             was = _append_rows(database, was, new_key, old.next_seq - 1)
-        rows.write(database, was, rows.prepare(merged))
+        write(database, was, prepare(merged))
     database.execute("UPDATE sessions SET key = ? WHERE id = ?", (new_key, was.id))
 
 
 def _readable(database: sqlite3.Connection, key: str) -> Snapshot | None:
     try:
-        return rows.load(database, key)
+        return load(database, key)
     except (SnapshotUnreadable, SnapshotTooNew):
         return None
 
 
-def _append_rows(
-    database: sqlite3.Connection, first: rows.Stored, key: str, offset: int
-) -> rows.Stored:
+def _append_rows(database: sqlite3.Connection, first: Stored, key: str, offset: int) -> Stored:
     """The rows of the conversation under `key` follow those of the first; the rest of it goes."""
-    then = rows.stored(database, key)
+    then = stored(database, key)
     assert then is not None
     database.execute(
         "UPDATE messages SET session = ?, seq = seq + ? WHERE session = ?",
         (first.id, offset, then.id),
     )
-    rows.clear(database, key)
+    clear(database, key)
     return first._replace(
         next_seq=offset + then.next_seq, row_count=first.row_count + then.row_count
     )

@@ -1,6 +1,6 @@
 """The tables, how a database file is made and recognised, and what SQLite's errors mean to us.
 
-Not what is written into the tables: that is `rows.py`. Everything here is synchronous and runs in
+Not what is written into the tables: that is `save.py`. Everything here is synchronous and runs in
 the thread of the connection that it is given.
 """
 
@@ -78,6 +78,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
+_MAGIC: Final = b"SQLite format 3\0"
+
 _NOT_NOW: Final = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_BUSY: "it is locked by somebody else",
@@ -100,6 +102,21 @@ def store_error(path: Path, error: sqlite3.Error, also: str = "") -> StoreError:
         return StoreCorrupt(f"{path}: this is not a SQLite database")
     why = _NOT_NOW.get(code)
     return StoreUnavailable(f"{path}: {f'{why} ({error})' if why else error}{also}")
+
+
+def look_at(path: Path) -> None:
+    """
+    :raises StoreCorrupt: the file does not begin as a database does. SQLite would overwrite a file
+        of one byte
+    :raises StoreUnavailable: there is no such file, or it cannot be read
+    """
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(len(_MAGIC))
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: it cannot be opened: {error.strerror}") from error
+    if magic not in (b"", _MAGIC):
+        raise StoreCorrupt(f"{path}: this is not a SQLite database")
 
 
 def create_file(path: Path) -> None:

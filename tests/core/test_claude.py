@@ -142,7 +142,7 @@ class StandInFarEnd:
 
     async def nobody_listens(self) -> bool:
         async with asyncio.timeout(1):
-            while self.open:
+            while self.open:  # noqa: ASYNC110 (a test looks from outside)
                 await asyncio.sleep(0.005)
         return True
 
@@ -164,7 +164,7 @@ async def claude(far_end: StandInFarEnd) -> AsyncIterator[Claude]:
 
 class TestContract(ModelClientContract):
     @pytest.fixture
-    async def far_end(self) -> AsyncIterator[FarEnd]:  # type: ignore[override]
+    async def far_end(self) -> AsyncIterator[FarEnd]:
         stand_in = StandIn()
         far_end = StandInFarEnd(stand_in)
         async with stand_in:
@@ -268,11 +268,13 @@ async def test_the_cache_is_read_by_the_next_request(
     far_end: StandInFarEnd, claude: Claude
 ) -> None:
     long = "I have much to say. " * 1000
+    far_end.says("Go on.")
     first = await claude.answer(ask(long))
     history = (spoken("user", long), spoken("assistant", first.text), spoken("user", "Go on"))
     second = await claude.answer(ask(messages=history))
     assert first.usage.cache_creation_input_tokens > 1000
-    assert second.usage.cache_read_input_tokens == first.usage.cache_creation_input_tokens
+    assert second.usage.cache_read_input_tokens > 1000
+    assert second.usage.cache_creation_input_tokens < 100
 
 
 async def test_a_thought_goes_back_with_its_signature(
@@ -345,7 +347,6 @@ async def answer_to(response: bytes) -> Answer:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(response)
-        writer.close()
 
     return (await answers(serve, 1))[0]
 
@@ -359,14 +360,25 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def answers(serve: Serve, count: int) -> list[Answer]:
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    """What a client is told by `serve`, which is called for each of its connections."""
+    handlers = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.append(asyncio.current_task())
+        try:
+            await serve(reader, writer)
+        finally:
+            writer.close()
+            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
     client = Claude(KEY, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     try:
         return [await client.answer(ask()) for _ in range(count)]
     finally:
         await client.close()
         server.close()
-        await server.wait_closed()
+        await asyncio.gather(*(task for task in handlers if task), return_exceptions=True)
 
 
 # ---------------------------------------------------------------------- the connection
@@ -391,8 +403,7 @@ async def test_a_connection_is_used_again_although_its_end_comes_late() -> None:
             writer.write(b"%x\r\n%b\r\n" % (len(body), body))
             await writer.drain()
             await asyncio.sleep(0.005)
-            writer.write(b"0\r\n\r\n")
-        writer.close()
+            writer.write(b"7\r\n: bye\n\n\r\n0\r\n\r\n")
 
     said = await answers(serve, 3)
     assert [answer.text for answer in said] == ["Hello."] * 3
@@ -410,7 +421,6 @@ async def test_an_answer_is_complete_whatever_comes_after_it(ends: str) -> None:
         await writer.drain()
         if ends == "never":
             await reader.read()
-        writer.close()
 
     assert (await answers(serve, 1))[0].text == "Hello."
 
@@ -465,8 +475,10 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, list) else value
 
 
-async def compare(stand_in: StandIn, claude: Claude, sdk: anthropic.AsyncAnthropic) -> None:
-    """The next two answers that `stand_in` gives are the same; so is what is made of them."""
+async def compare(
+    claude: Claude, sdk: anthropic.AsyncAnthropic, *, same_usage: bool = True
+) -> None:
+    """The next two answers of the stand-in are the same; so is what is made of them."""
     shown: list[str] = []
     ours = await claude.answer(ask(), shown.append)
     async with sdk.messages.stream(
@@ -490,11 +502,11 @@ async def compare(stand_in: StandIn, claude: Claude, sdk: anthropic.AsyncAnthrop
     assert "".join(shown) == "".join(pieces) == "".join(each["text"] for each in spoken)
     assert ours.stop_reason == theirs.stop_reason
     assert ours.calls == tuple(
-        ToolCall(id=each["id"], name=each["name"], input=raw["input"])
-        for each, raw in zip(kept, decode_blocks(ours.blocks), strict=True)
+        ToolCall(id=each["id"], name=each["name"], input=each["input"])
+        for each in json.loads(bytes(ours.blocks))
         if each["type"] == "tool_use"
     )
-    assert ours.usage == Usage(
+    assert not same_usage or ours.usage == Usage(
         theirs.usage.input_tokens,
         theirs.usage.output_tokens,
         theirs.usage.cache_creation_input_tokens or 0,
@@ -567,10 +579,10 @@ async def test_the_sdk_reads_the_same(
     line_end: bytes,
 ) -> None:
     data = wire(STREAMS[name], line_end=line_end)
-    for borders in ([], range(0, len(data), 7), range(0, len(data), 61)):
-        chunks = Raw(cut_up(data, borders))
+    for step in (len(data), 7, 61):
+        chunks = Raw(cut_up(data, range(0, len(data), step)))
         far_end.stand_in.script(chunks, chunks)
-        await compare(far_end.stand_in, claude, sdk)
+        await compare(claude, sdk)
 
 
 @pytest.mark.parametrize(
@@ -588,7 +600,8 @@ async def test_the_sdk_reads_the_same_from_the_stand_in(
     far_end: StandInFarEnd, claude: Claude, sdk: anthropic.AsyncAnthropic, answer: Played
 ) -> None:
     far_end.stand_in.script(answer, answer)
-    await compare(far_end.stand_in, claude, sdk)
+    # Only one of the two asks for the cache.
+    await compare(claude, sdk, same_usage=False)
 
 
 def test_the_sdk_reads_the_same_out_of_any_stream() -> None:
@@ -603,7 +616,7 @@ def test_the_sdk_reads_the_same_out_of_any_stream() -> None:
             stand_in.requests.clear()
             stand_in.scripted.clear()
             stand_in.script(Raw(stream[1]), Raw(stream[1]))
-            runner.run(compare(stand_in, claude, sdk))
+            runner.run(compare(claude, sdk))
 
         try:
             check()

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from core.history import calls, repair
 from core.messages import Message, text_of
@@ -25,6 +25,7 @@ from playground.telegram import Chat, Person, Telegram
 from stores.sqlite import SQLiteStore
 
 PATIENCE: Final = 30.0
+KEY: Final = "sk-ant-" + "the-key-of-the-playground"
 
 CONFIG: Final = """\
 [agent]
@@ -49,6 +50,14 @@ def note(text: str) -> str:
 '''
 
 
+class Ran(NamedTuple):
+    """What a command has done."""
+
+    code: int
+    out: str
+    err: str
+
+
 class World:
     """A Telegram, a Claude, and a bot between them that may die."""
 
@@ -60,6 +69,7 @@ class World:
         self.claude = Claude()
         self.child: asyncio.subprocess.Process | None = None
         self.deaths = 0
+        self._calls = 0  # how many Telegram had answered when it was last started
 
     async def __aenter__(self) -> Self:
         await self.telegram.__aenter__()
@@ -78,12 +88,15 @@ class World:
         await self.claude.__aexit__(kind, error, trace)
         await self.telegram.__aexit__(kind, error, trace)
         if error is not None:
-            print((self.folder / "log.txt").read_text()[-6000:])
+            print(self.log()[-6000:])
 
-    async def start(self, failpoint: str | None = None, **environ: str) -> None:
-        """The program, exactly as `chinwag run` starts it."""
-        inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    async def start(self, failpoint: str | None = None, *arguments: str, **environ: str) -> None:
+        """The program, exactly as `chinwag run` starts it.
+
+        :param arguments: further ones of `chinwag run`
+        """
         point = {"CHINWAG_FAILPOINT": failpoint} if failpoint else {}
+        self._calls = len(self.telegram.calls)
         with (self.folder / "log.txt").open("a") as log:
             log.write(f"--- start {failpoint or ''}\n")
             log.flush()
@@ -92,26 +105,69 @@ class World:
                 "-m",
                 "bots",
                 "run",
+                *arguments,
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
-                env={
-                    **inherited,
-                    "PYTHONPATH": str(Path(__file__).parents[2]),
-                    "TELEGRAM_BOT_TOKEN": self.telegram.token,
-                    "CHINWAG_TELEGRAM__BASE_URL": self.telegram.url,
-                    "ANTHROPIC_API_KEY": "sk-ant-the-key-of-the-playground",
-                    "ANTHROPIC_BASE_URL": self.claude.url,
-                    **point,
-                    **environ,
-                },
+                env=self.environ(**point, **environ),
             )
+
+    def environ(self, **more: str) -> dict[str, str]:
+        """What the program is told by variables: where the local servers are, and the secrets."""
+        inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        return {
+            **inherited,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "TELEGRAM_BOT_TOKEN": self.telegram.token,
+            "CHINWAG_TELEGRAM__BASE_URL": self.telegram.url,
+            "ANTHROPIC_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": self.claude.url,
+            **more,
+        }
+
+    async def command(self, *arguments: str, **environ: str) -> Ran:
+        """Another command in the same folder, to its end; nothing is typed."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "bots",
+            *arguments,
+            cwd=self.folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self.environ(**environ),
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        assert process.returncode is not None
+        return Ran(process.returncode, out.decode(), err.decode())
+
+    async def ready(self) -> None:
+        """It listens."""
+
+        def asked() -> bool:
+            return any(call.method == "getUpdates" for call in self.telegram.calls[self._calls :])
+
+        await self.until(asked, "it asks for updates")
+
+    async def exited(self) -> int:
+        """It ends by itself. The exit code."""
+        assert self.child is not None
+        return await asyncio.wait_for(self.child.wait(), PATIENCE)
+
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text()
 
     async def terminate(self) -> int:
         """SIGTERM, as an operator stops it. The exit code."""
         assert self.child is not None
         self.child.terminate()
-        return await asyncio.wait_for(self.child.wait(), PATIENCE)
+        return await self.exited()
 
     async def kill(self) -> None:
         assert self.child is not None

@@ -1,0 +1,188 @@
+"""A Snapshot taken apart, before any database is asked: what goes into the head, what beside it.
+
+Not the value itself (`core.snapshot`), and not SQL: see `save.py` and `load.py`.
+
+The head is the snapshot without its messages, its ids seen and, when they are too long, its texts.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from core.messages import Message
+from core.snapshot import Snapshot, Span
+from core.snapshot import encode as encode_snapshot
+
+RING: Final = 200  # slots of the ring of ids seen
+
+# A head over so many bytes sheds its texts over so many. One that fits a page of the database is
+# written with one page: rows of their own would only add to that.
+SHED: Final = ((3 << 10, 512), (16 << 10, 64))
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Away(NamedTuple):
+    """A text that the head names instead of holding it.
+
+    :param place: the snapshot's field
+    :param which: the place in an inbox or outbox
+    :param field: the field in that one
+    :param name: digest of the text
+    """
+
+    place: str
+    which: int
+    field: str
+    name: str
+
+
+class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    :param runs: first and last seq of the rows that belong to the value, in reading order
+    :param steps: how many of them, from the end, are the turn's
+    """
+
+    snapshot: msgspec.Raw
+    runs: tuple[Span, ...] = ()
+    steps: int = 0
+    away: tuple[Away, ...] = ()
+
+
+class Seen(NamedTuple):
+    """Checksums by which a save knows, without reading them, what became of the ids seen.
+
+    :param crc: of all
+    :param before: of all but the last: what was seen before, when one id is new
+    :param then: of those that stay when the ring takes one more
+    """
+
+    crc: int
+    before: int
+    then: int
+
+
+class Prepared(NamedTuple):
+    """A snapshot ready to be written: all encoding that needs no database is done.
+
+    :param outside: ranges of seq in which there are only rows that are not history, if any
+    """
+
+    snapshot: Snapshot
+    head: bytes
+    bodies: dict[str, bytes]
+    seen: Seen
+    steps: int
+    outside: tuple[Span, ...]
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def prepare(snapshot: Snapshot) -> Prepared:
+    """Everything that can be done before a transaction is open."""
+    steps = snapshot.turn.steps if snapshot.turn else ()
+    bare = replace(
+        snapshot,
+        messages=(),
+        seen=(),
+        erase=(),
+        turn=replace(snapshot.turn, steps=()) if snapshot.turn else None,
+    )
+    runs = _runs(snapshot.messages) + _runs(steps)
+    encoded = msgspec.Raw(encode_snapshot(bare))
+    head = _encode(Head(encoded, runs, len(steps)))
+    bodies: dict[str, bytes] = {}
+    for size, length in SHED:
+        if len(head) > size:
+            head, bodies = _shed(bare, runs, len(steps), length)
+    return Prepared(
+        snapshot, head, bodies, checksums(snapshot.seen), len(steps), _outside(snapshot, steps)
+    )
+
+
+def _shed(
+    bare: Snapshot, runs: tuple[Span, ...], steps: int, limit: int
+) -> tuple[bytes, dict[str, bytes]]:
+    """The head without its texts of more than `limit` bytes, and these by their names."""
+    away: list[Away] = []
+    bodies: dict[str, bytes] = {}
+
+    def shed(value: T, place: str, which: int, field: str) -> T:
+        text = getattr(value, field)
+        if text is None:
+            return value
+        body = bytes(text) if isinstance(text, msgspec.Raw) else text.encode()
+        if len(body) <= limit:
+            return value
+        name = digest(body)
+        away.append(Away(place, which, field, name))
+        bodies[name] = body
+        return replace(value, **{field: "" if isinstance(text, str) else msgspec.Raw(b"[]")})
+
+    bare = shed(bare, "snapshot", 0, "system_prompt")
+    inbox = [
+        shed(shed(inbound, "inbox", which, "text"), "inbox", which, "blocks")
+        for which, inbound in enumerate(bare.inbox)
+    ]
+    outbox = [shed(part, "outbox", which, "body") for which, part in enumerate(bare.outbox)]
+    bare = replace(bare, inbox=tuple(inbox), outbox=tuple(outbox))
+    encoded = msgspec.Raw(encode_snapshot(bare))
+    return _encode(Head(encoded, runs, steps, tuple(away))), bodies
+
+
+def _runs(rows: Sequence[Message]) -> tuple[Span, ...]:
+    """The rows' numbers as ranges, in their order."""
+    if not rows:
+        return ()
+    first, last = rows[0].seq, rows[-1].seq
+    if last - first + 1 == len(rows):
+        return ((first, last),)
+    runs: list[Span] = []
+    for row in rows:
+        if runs and runs[-1][1] + 1 == row.seq:
+            runs[-1] = (runs[-1][0], row.seq)
+        else:
+            runs.append((row.seq, row.seq))
+    return tuple(runs)
+
+
+def _outside(snapshot: Snapshot, steps: Sequence[Message]) -> tuple[Span, ...]:
+    """What is left of all numbers given so far without the history and the turn."""
+    ranges = sorted((*snapshot.spans, (steps[0].seq, steps[-1].seq)) if steps else snapshot.spans)
+    left: list[Span] = []
+    free = 1
+    for first, last in ranges:
+        if first > free:
+            left.append((free, first - 1))
+        free = max(free, last + 1)
+    if snapshot.next_seq > free:
+        left.append((free, snapshot.next_seq - 1))
+    return tuple(left)
+
+
+def digest(body: bytes) -> str:
+    return blake2b(body, digest_size=16).hexdigest()
+
+
+def checksum(ids: Sequence[str]) -> int:
+    """The one that `Seen.crc` holds."""
+    return zlib.crc32(_encode(ids)[1:-1])
+
+
+def checksums(ids: Sequence[str]) -> Seen:
+    array = _encode(ids)[1:-1]
+    crc = zlib.crc32(array)
+    if not ids:
+        return Seen(crc, crc, crc)
+    # Of the parts of one encoding: it takes longer than all three checksums.
+    before = zlib.crc32(array[: -len(_encode(ids[-1])) - 1])
+    if len(ids) < RING:
+        return Seen(crc, before, crc)
+    return Seen(crc, before, zlib.crc32(array[len(_encode(ids[0])) + 1 :]))

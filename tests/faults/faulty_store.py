@@ -1,0 +1,215 @@
+"""FaultyStore: a BotStore around another one whose calls fail as told, before or after they did it.
+
+It stores nothing itself and never waits for real: a call takes a few rounds of the event loop, so
+that others get in between. What it does is done by a task of its own, as a database's thread would
+do it: a caller that is cancelled meanwhile does not undo it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from enum import Enum
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+
+from core.errors import SnapshotUnreadable, StoreCorrupt, StoreUnavailable
+from core.messages import Message
+from core.snapshot import Snapshot
+from core.store import BotStore, Notes, SessionRef, Summary
+
+T = TypeVar("T")
+
+
+class Kind(Enum):
+    """How a call fails."""
+
+    FULL = "full"  # busy, full, I/O: one word for the core
+    CANCELLED = "cancelled"
+    CORRUPT = "corrupt"
+    UNREADABLE = "unreadable"
+
+
+class Moment(Enum):
+    """When a call fails: before or after it took effect, or so that it takes effect later."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    LATER = "later"
+
+
+class Fault(NamedTuple):
+    kind: Kind
+    moment: Moment = Moment.BEFORE
+
+
+class Call(NamedTuple):
+    """What a plan is asked about.
+
+    :param number: counted from 1
+    :param name: ``load``, ``save``, ``notes.put`` ...
+    :param about: a key, or a note's name
+    """
+
+    number: int
+    name: str
+    about: str
+
+    def can(self, kind: Kind) -> bool:
+        """One conversation is unreadable only where it is read."""
+        return kind is not Kind.UNREADABLE or self.name == "load"
+
+
+Plan = Callable[[Call], Fault | None]
+
+
+class Dead(BaseException):
+    """Asked by a process that was killed. Not an Exception: nothing may go on after it."""
+
+
+class FaultyStore:
+    """
+    :param plan: asked once a call which fault it meets, if any
+    :param rounds: how many rounds of the event loop a call waits, before and after its effect
+    :param struck: told of each fault when it happens
+    """
+
+    def __init__(
+        self,
+        store: BotStore,
+        plan: Plan = lambda call: None,
+        *,
+        rounds: Callable[[], int] = lambda: 1,
+        struck: Callable[[Call, Fault], None] = lambda call, fault: None,
+    ) -> None:
+        self.plan = plan
+        self.calls = 0
+        self.dead = False
+        self._store = store
+        self._rounds = rounds
+        self._struck = struck
+
+    @property
+    def notes(self) -> Notes:
+        return _FaultyNotes(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The store inside is whoever made it's to close."""
+
+    async def load(self, ref: SessionRef) -> Snapshot | None:
+        return await self._call("load", ref.key, lambda: self._store.load(ref))
+
+    async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
+        await self._call(
+            "save", ref.key, lambda: self._store.save(ref, snapshot, replaces=replaces)
+        )
+
+    async def clear(self, ref: SessionRef) -> None:
+        await self._call("clear", ref.key, lambda: self._store.clear(ref))
+
+    async def move(self, old: str, new: str) -> None:
+        await self._call("move", old, lambda: self._store.move(old, new))
+
+    async def set_aside(self, ref: SessionRef) -> None:
+        await self._call("set_aside", ref.key, lambda: self._store.set_aside(ref))
+
+    async def unfinished(self) -> AsyncIterator[str]:
+        async def listed() -> list[str]:
+            return [key async for key in self._store.unfinished()]
+
+        for key in await self._call("unfinished", "", listed):
+            yield key
+
+    async def summaries(
+        self, prefix: str = "", after: str | None = None, limit: int = 100
+    ) -> AsyncIterator[Summary]:
+        async def listed() -> list[Summary]:
+            return [each async for each in self._store.summaries(prefix, after, limit)]
+
+        for summary in await self._call("summaries", prefix, listed):
+            yield summary
+
+    async def archive(
+        self, ref: SessionRef, before: int | None = None, limit: int = 100
+    ) -> AsyncIterator[Message]:
+        async def listed() -> list[Message]:
+            return [each async for each in self._store.archive(ref, before, limit)]
+
+        for message in await self._call("archive", ref.key, listed):
+            yield message
+
+    async def _call(self, name: str, about: str, effect: Callable[[], Awaitable[T]]) -> T:
+        self.calls += 1
+        call = Call(self.calls, name, about)
+        fault = None if self.dead else self.plan(call)
+        if fault is not None and fault.moment is Moment.BEFORE:
+            await self._pause()
+            await self._fail(call, fault)
+        late = fault is not None and fault.moment is Moment.LATER
+        done = asyncio.ensure_future(self._take_effect(effect, 20 if late else self._rounds()))
+        done.add_done_callback(_heard)
+        if late and fault is not None:
+            await self._fail(call, fault)
+        outcome = await asyncio.shield(done)
+        if fault is not None:
+            await self._fail(call, fault)
+        await self._pause()
+        return outcome
+
+    async def _take_effect(self, effect: Callable[[], Awaitable[T]], rounds: int) -> T:
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        if self.dead:
+            raise Dead
+        return await effect()
+
+    async def _pause(self) -> None:
+        for _ in range(self._rounds()):
+            await asyncio.sleep(0)
+        if self.dead:
+            raise Dead
+
+    async def _fail(self, call: Call, fault: Fault) -> None:
+        self._struck(call, fault)
+        if fault.kind is Kind.CANCELLED:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        raise _ERRORS[fault.kind](f"fault in call {call.number}")
+
+
+_ERRORS = {
+    Kind.FULL: StoreUnavailable,
+    Kind.CANCELLED: AssertionError,  # the task was cancelled a line above
+    Kind.CORRUPT: StoreCorrupt,
+    Kind.UNREADABLE: SnapshotUnreadable,
+}
+
+
+class _FaultyNotes:
+    def __init__(self, store: FaultyStore) -> None:
+        self._outer = store
+        self._notes = store._store.notes
+
+    async def get(self, name: str) -> bytes | None:
+        return await self._outer._call("notes.get", name, lambda: self._notes.get(name))
+
+    async def put(self, name: str, value: bytes | None, *, was: bytes | None) -> bool:
+        return await self._outer._call(
+            "notes.put", name, lambda: self._notes.put(name, value, was=was)
+        )
+
+
+def _heard(done: asyncio.Future[T]) -> None:
+    """Whoever asked may be gone; asyncio need not complain that nobody heard the error."""
+    if not done.cancelled():
+        done.exception()

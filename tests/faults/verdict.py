@@ -1,0 +1,209 @@
+"""What a log of `rig.py` says about the promises: findings as sentences; none is good.
+
+It reads the log and what is stored at the end, and knows nothing of how the core works: only what
+it promises. A finding names the promise first: lost, twice, order, foreign, reset, stopped, tool,
+history, bounds, unfinished.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from core import history, phrases
+from core import snapshot as snapshots
+from core.changes import INBOX_LIMIT, KEPT_PARTS_LIMIT, SEEN_LIMIT, SENT_LIMIT
+from core.messages import Message, text_of
+from core.snapshot import Snapshot
+from tests.faults.rig import Event, Rig, rows_of, tokens
+
+APOLOGIES: Final = (
+    phrases.UNAVAILABLE,
+    phrases.REJECTED,
+    phrases.GAVE_UP,
+    phrases.INTERNAL,
+    phrases.UNREADABLE,
+)
+
+
+async def findings(rig: Rig, *, apologies: bool, refusals: bool) -> list[str]:
+    """
+    :param apologies: whether anything happened that one may apologise for
+    :param refusals: whether anything was said that may be refused
+    """
+    chats: dict[str, list[Event]] = {}
+    for event in rig.log:
+        if event.key:
+            chats.setdefault(rig.now_at(event.key), []).append(event)
+    found: list[str] = []
+    for key, events in chats.items():
+        chat = _Chat(rig, key, events)
+        for check in (
+            chat.lost,
+            chat.twice,
+            chat.order,
+            chat.foreign,
+            chat.reset,
+            chat.stopped,
+            chat.tools,
+        ):
+            found += [f"{key}: {sentence}" for sentence in check()]
+        if not apologies and any(event.text in APOLOGIES for event in chat.shown):
+            found.append(f"{key}: an apology without need")
+        if not refusals and any(event.what == "refused" for event in chat.events):
+            found.append(f"{key}: refused without need")
+    for key, snapshot in rig.stored().items():
+        rows = await rows_of(rig.disk, key)
+        found += [f"{key}: {sentence}" for sentence in (*_bounds(snapshot), *_history(rows))]
+    return found
+
+
+class _Chat:
+    def __init__(self, rig: Rig, key: str, events: list[Event]) -> None:
+        self.rig = rig
+        self.events = events
+        self.shown = [event for event in events if event.what == "shown"]
+        self.accepted: dict[str, Event] = {}
+        for event in events:
+            if event.what in ("accepted", "duplicate"):
+                self.accepted.setdefault(event.name, event)
+        self.stored = rig.stored().get(key)
+
+    def lost(self) -> Iterator[str]:
+        for event in self.accepted.values():
+            if not self._has_reply(event) and not self._is_excused(event):
+                yield f"lost: {event.name} {event.text!r} has no reply"
+
+    def _has_reply(self, event: Event) -> bool:
+        if tokens(event.text):
+            return any(set(tokens(event.text)) <= set(tokens(each.text)) for each in self.shown)
+        return event.text.startswith("test:") or any(
+            f".{event.name}." in each.name for each in self.shown
+        )
+
+    def _is_excused(self, event: Event) -> bool:
+        """By an apology, by a later /reset or /stop, or because it could not be sent."""
+        at = self.events.index(next(each for each in self.events if each.name == event.name))
+        for later in self.events[at:]:
+            if later.what == "shown" and later.text in APOLOGIES:
+                return True
+            if later.what == "gone" or (later.what, later.name) == ("dropped", event.name):
+                return True
+            if later.what == "lost" and (
+                later.name == event.name or set(tokens(event.text)) & set(tokens(later.text))
+            ):
+                return True
+        resets = (each for each in self.accepted.values() if each.text == "/reset")
+        if any(each.name > event.name for each in resets):
+            return True
+        outbox = self.stored.outbox if self.stored else ()
+        kept = [part for part in outbox if part.state in ("held", "failed")]
+        return any(
+            f".{event.name}." in part.id or set(tokens(event.text)) & set(tokens(part.body or ""))
+            for part in kept
+        )
+
+    def twice(self) -> Iterator[str]:
+        for part, times in Counter(event.name for event in self.shown).items():
+            if times > 1 + self.rig.may_repeat.get(part, 0):
+                yield f"twice: {part} was shown {times} times"
+        answers: dict[str, set[str]] = {}
+        for event in self.shown:
+            for token in tokens(event.text):
+                answers.setdefault(token, set()).add(event.name.rpartition(".")[0])
+        for token, turns in answers.items():
+            if len(turns) > 1:
+                yield f"twice: {token} was answered by the turns {sorted(turns)}"
+
+    def order(self) -> Iterator[str]:
+        said = [token for event in self.accepted.values() for token in tokens(event.text)]
+        first = list(dict.fromkeys(token for event in self.shown for token in tokens(event.text)))
+        if first != [token for token in said if token in first]:
+            yield f"order: said {said}, answered {first}"
+        parts = list(dict.fromkeys(event.name for event in self.shown))
+        for turn in {part.rpartition(".")[0] for part in parts}:
+            numbers = [int(part.rpartition(".")[2]) for part in parts if part.startswith(f"{turn}.")]
+            if numbers != sorted(numbers):
+                yield f"order: the parts of {turn} came as {numbers}"
+
+    def foreign(self) -> Iterator[str]:
+        said = {token for event in self.events if event.what == "tried" for token in tokens(event.text)}
+        for event in self.shown:
+            if strange := set(tokens(event.text)) - said:
+                yield f"foreign: {strange} was never said here"
+
+    def reset(self) -> Iterator[str]:
+        """From the moment that it is accepted nothing older begins to be said."""
+        for event in self.accepted.values():
+            if event.text != "/reset":
+                continue
+            old = {
+                token
+                for each in self.accepted.values()
+                if each.name < event.name
+                for token in tokens(each.text)
+            }
+            later = self.events[self.events.index(event) :]
+            for each in later:
+                if each.what == "began" and old & set(tokens(each.text)):
+                    yield f"reset: {each.text!r} was said after {event.name}"
+        if self.stored is not None:
+            yield from self._remembered(self.stored)
+
+    def _remembered(self, stored: Snapshot) -> Iterator[str]:
+        resets = [event.name for event in self.accepted.values() if event.text == "/reset"]
+        text = " ".join(text_of(message.blocks) for message in stored.messages)
+        for event in self.accepted.values():
+            if resets and event.name < resets[-1] and set(tokens(event.text)) & set(tokens(text)):
+                yield f"reset: {event.text!r} is still in the history"
+
+    def stopped(self) -> Iterator[str]:
+        for index, event in enumerate(self.events):
+            if event.what == "dropped":
+                for later in self.events[index:]:
+                    if later.what == "shown" and event.text in tokens(later.text):
+                        yield f"stopped: {event.text} was answered after all"
+
+    def tools(self) -> Iterator[str]:
+        runs = Counter(event.name for event in self.events if event.what == "tool")
+        for token, times in runs.items():
+            if times > 1:
+                yield f"tool: it ran {times} times for {token}"
+
+
+def _bounds(snapshot: Snapshot) -> Iterator[str]:
+    """The value at rest: valid, bounded, finished."""
+    if snapshot.unfinished:
+        yield "unfinished: something is left to do"
+    if snapshots.decode(snapshots.encode(snapshot)) != snapshot or snapshot.erase:
+        yield "bounds: it does not survive its own codec"
+    if len(snapshot.seen) > SEEN_LIMIT or len(set(snapshot.seen)) < len(snapshot.seen):
+        yield "bounds: ids seen"
+    if len(snapshot.inbox) > 2 * INBOX_LIMIT or len(snapshot.sent) > SENT_LIMIT:
+        yield "bounds: inbox or sent"
+    if len(snapshot.outbox) > KEPT_PARTS_LIMIT:
+        yield "bounds: outbox"
+
+
+def _history(rows: list[Message]) -> Iterator[str]:
+    """Whole turns, one after the other: a person, then an answer with the same tokens; in between
+    only calls and their results."""
+    numbers = [row.seq for row in rows]
+    if numbers != sorted(set(numbers)):
+        yield f"history: numbers {numbers}"
+    if tuple(rows) != history.repair(rows):
+        yield "history: it needs repair"
+    if rows and (rows[0].role, rows[-1].role) != ("user", "assistant"):
+        yield f"history: it goes from {rows[0].role} to {rows[-1].role}"
+    asked: tuple[str, ...] = ()
+    for before, row in zip(rows, rows[1:], strict=False):
+        if before.role == row.role == "assistant":
+            yield f"history: two answers at {row.seq}"
+    for row in rows:
+        if row.role == "user":
+            asked += tokens(text_of(row.blocks))
+        elif not history.calls(row):
+            if tokens(text_of(row.blocks)) != tuple(dict.fromkeys(asked)):
+                yield f"history: {asked} was answered by {text_of(row.blocks)!r}"
+            asked = ()
