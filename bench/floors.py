@@ -50,6 +50,10 @@ class Place(NamedTuple):
     window: int
 
 
+# A chat, and the rows of its window unless nothing was read.
+Loaded = tuple[Place, list[tuple[int, bytes]] | None]
+
+
 def connect(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode=WAL")
@@ -71,7 +75,7 @@ def rows_of(database: sqlite3.Connection, place: Place) -> list[tuple[int, bytes
     ).fetchall()
 
 
-def load(database: sqlite3.Connection, key: str) -> tuple[Place, list[tuple[int, bytes]]] | None:
+def load(database: sqlite3.Connection, key: str) -> Loaded | None:
     """The head and the rows of the window."""
     found = place_of(database, key)
     return (found[0], rows_of(database, found[0])) if found else None
@@ -150,10 +154,12 @@ def next_window(place: Place) -> int:
     return place.next_seq - (kept - 1) // 2 * 2 if in_it + 1 > bound else place.window
 
 
-def seen(loaded: tuple[Place, list[tuple[int, bytes]]] | None) -> Seen:
+def seen(loaded: Loaded | None) -> Seen:
     if loaded is None:
-        return Seen(0, 0)
+        return Seen(0)
     place, rows = loaded
+    if rows is None:
+        return Seen(place.next_seq - 1)
     last = rows[-1][1].partition(b'"content":')[2][:-1] if rows else None
     return Seen(place.next_seq - 1, len(rows), last)
 
@@ -178,7 +184,7 @@ class Floor:
     async def hop(self, job: Job[T]) -> T:
         return await self._loop.run_in_executor(self._thread, job, self._database)
 
-    async def load(self, key: str) -> tuple[Place, list[tuple[int, bytes]]] | None:
+    async def load(self, key: str) -> Loaded | None:
         return await self.hop(lambda database: load(database, key))
 
     async def save(self, job: Job[T]) -> T:
@@ -296,10 +302,10 @@ class Group(Floor):
     async def hop(self, job: Job[T]) -> T:
         return job(self._reader)
 
-    async def load(self, key: str) -> tuple[Place, list[tuple[int, bytes]]] | None:
+    async def load(self, key: str) -> Loaded | None:
         if self._keeps:
             place = self._places.get(key)
-            return (place, []) if place else None
+            return (place, None) if place else None
         return load(self._reader, key)
 
     async def save(self, job: Job[T]) -> T:

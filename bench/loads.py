@@ -96,7 +96,7 @@ async def _load_bytes(folder: Path, said: dict[str, list[Exchange]], loads: int)
             key = keys[number % len(keys)]
             began = time.perf_counter()
             loaded = await subject.load(key)
-            assert loaded is not None
+            assert loaded is not None and loaded[1] is not None
             read = time.perf_counter()
             body = b'{"messages":[%b]}' % b",".join([row for _, row in loaded[1]])
             done = time.perf_counter()
@@ -192,4 +192,4 @@ async def _messages(subject: Floor | Chinwag, key: str) -> int:
         snapshot = await subject.snapshots.load(key)
         return len(snapshot.messages) if snapshot else 0
     found = await subject.load(key)
-    return len(found[1]) if found else 0
+    return len(found[1]) if found and found[1] else 0

@@ -169,7 +169,8 @@ def machine(folder: Path) -> list[str]:
     calibration = calibrate(folder)
     return [
         f"{os.cpu_count()} cores, {_processor()}, {_memory()}",
-        f"{platform.system()} {kernel.group() if kernel else ''}, file system {_file_system(folder)}",
+        f"{platform.system()} {kernel.group() if kernel else ''}, "
+        f"{_file_system(folder)} file system",
         f"{platform.python_implementation()} {platform.python_version()}, "
         f"SQLite {sqlite3.sqlite_version}",
         f"4 KiB write and fdatasync: {calibration.sync:.0f} us; "

@@ -82,7 +82,7 @@ class OpenAISession:
 
 
 class LangGraph:
-    """A graph of one node over MessagesState, compiled with AsyncSqliteSaver; one ainvoke a turn."""
+    """A graph of one node over MessagesState with AsyncSqliteSaver; one ainvoke a turn."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -10,7 +10,6 @@ import msgspec
 
 from bench.said import Exchange
 
-
 Numbers = dict[str, float]
 
 

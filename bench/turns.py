@@ -1,4 +1,4 @@
-"""Turns against a store: one after the other, and all chats at once. What is timed, what is checked."""
+"""Turns against a store, timed and checked: one after the other, and all chats at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Final
 from bench.measure import (
     Heartbeat,
     Meter,
-    calibrate,
     descriptors,
     percentile,
     resident,
@@ -45,7 +44,6 @@ async def turns(spec: Spec, make: Make) -> Numbers:
                 await subject.fill(key, said[key])
         await _warm_up(subject)
         fold(folder)
-        calibration = calibrate(folder)
         planned = []
         for index in range(spec.turns):
             key, total = keys[index % spec.chats], 2 * len(said[keys[index % spec.chats]])
@@ -78,16 +76,18 @@ async def turns(spec: Spec, make: Make) -> Numbers:
         "cpu": meter.cpu / len(took) * 1e3,
         "written": meter.written / len(took),
         "size": size,
-        "payload": sum(each.payload for key in keys for each in said[key]),
+        "payload": sum(each.payload for key in keys for each in said[key]) + _warm_payload(),
         "memory": memory,
-        "spin": calibration.spin,
-        "sync": calibration.sync,
     }
 
 
 async def _warm_up(subject: Subject) -> None:
     for number in range(WARM_UP):
         await subject.ready("telegram-chat:warm", exchange(number), 2 * number)()
+
+
+def _warm_payload() -> int:
+    return sum(each.payload for each in exchanges(WARM_UP))
 
 
 def _check(key: str, seen: Seen, total: int, said: list[Exchange]) -> None:
@@ -131,7 +131,6 @@ async def crowd(spec: Spec, make: Make) -> Numbers:
             key: [subject.ready(key, each, 2 * number) for number, each in enumerate(all_of_it)]
             for key, all_of_it in said.items()
         }
-        calibration = calibrate(folder)
         memory = resident()
 
         async def chat(key: str) -> None:
@@ -181,8 +180,7 @@ async def crowd(spec: Spec, make: Make) -> Numbers:
         "stall": heart.longest * 1e3,
         "descriptors": open_files,
         "size": size,
-        "payload": sum(each.payload for key in said for each in said[key][: done[key]]),
+        "payload": sum(each.payload for key in said for each in said[key][: done[key]])
+        + _warm_payload(),
         "memory": memory,
-        "spin": calibration.spin,
-        "sync": calibration.sync,
     }

@@ -32,6 +32,12 @@ config_option = click.option(
     help="The config file; without it ./config.toml, which may be absent.",
 )
 
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="How much is logged to standard error.",
+)
+
 
 @click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="chinwag %(version)s")
@@ -63,7 +69,11 @@ def init(yes: bool, folder: Path) -> None:
 @cli.command()
 @config_option
 def check(config_path: Path | None) -> None:
-    """Look at config, database, tokens, privacy mode, webhook and model key, before a start."""
+    """Check config, tokens, database and model key before a start.
+
+    For Telegram also privacy mode and a webhook in the way. Each trouble comes with its cure; the
+    exit code is that of the first kind. It changes nothing, and may run beside the bot.
+    """
     from bots.doctor import check as examine
     from bots.doctor import render
 
@@ -78,11 +88,11 @@ def check(config_path: Path | None) -> None:
 @click.argument("platform", required=False)
 @config_option
 @click.option("--log-json", is_flag=True, help="One JSON object a line.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@log_level_option
 def run_bot(
     platform: str | None, config_path: Path | None, log_json: bool, log_level: str | None
 ) -> None:
-    """Run the bot: every platform that is configured, or the one named.
+    """Run the bot: all that is configured, or the one PLATFORM.
 
     Ctrl-C or SIGTERM finishes what is being answered and keeps the rest for the next start; a
     second one stops at once.
@@ -96,7 +106,7 @@ def run_bot(
 @cli.command()
 @click.option("--session", default="default", help="Which conversation to go on with.")
 @config_option
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@log_level_option
 def chat(session: str, config_path: Path | None, log_level: str | None) -> None:
     """Talk to the agent here, in the terminal. Same agent, same database as the bot's."""
     from bots.app import chat as talk
@@ -114,9 +124,9 @@ def chat(session: str, config_path: Path | None, log_level: str | None) -> None:
     help="Where its conversations are kept.",
 )
 def playground(folder: Path) -> None:
-    """Try the agent here, against a local stand-in for Claude: no account, no key, no network.
+    """Try the agent here: no account, no key, no network.
 
-    The stand-in answers from what it is really sent: tell it your name, leave, come back, ask.
+    A local stand-in for Claude answers from what it is really sent: tell it your name, leave, come back, ask.
     """
     from bots.playground import play
 
@@ -143,7 +153,10 @@ def list_(prefix: str, as_json: bool, config_path: Path | None) -> None:
 @click.argument("key")
 @config_option
 def show(key: str, config_path: Path | None) -> None:
-    """One conversation, as a person reads it: what is in its window, and what waits."""
+    """One conversation as a person reads it.
+
+    What is in its window, what waits, and what it has used.
+    """
     from bots.sessions import show_session
 
     _print(_settings(config_path), lambda settings: show_session(settings, key))
@@ -154,7 +167,10 @@ def show(key: str, config_path: Path | None) -> None:
 @click.option("--output", type=click.Path(path_type=Path), help="A file; standard output without.")
 @config_option
 def export(key: str, output: Path | None, config_path: Path | None) -> None:
-    """All of one conversation, trimmed messages included, one JSON object a line."""
+    """All of one conversation, one JSON object a line.
+
+    Oldest first; messages that the model does not see any more are included.
+    """
     from bots.sessions import export_session
 
     _print(_settings(config_path), lambda settings: export_session(settings, key), output)

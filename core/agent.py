@@ -24,7 +24,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "anthropic/claude-sonnet-5-5"
     instructions: str = "You are a helpful assistant."
     tools: tuple[Tool, ...] = ()
-    memory: ConversationMemory = ConversationMemory()
+    memory: ConversationMemory = msgspec.field(default_factory=ConversationMemory)
     thinking: str | None = None
     effort: str | None = None
     max_tokens: int = 4096

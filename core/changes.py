@@ -53,9 +53,14 @@ def begin(*, revision: int, epoch: str, now: int, cwd: str | None = None) -> Sna
 # ---------------------------------------------------------------------- what comes in
 
 
+def knows(snapshot: Snapshot, inbound_id: str) -> bool:
+    """Whether this message was accepted before: what waits is known, however much came since."""
+    return inbound_id in snapshot.seen or any(each.id == inbound_id for each in snapshot.inbox)
+
+
 def accept(snapshot: Snapshot, inbound: Inbound) -> Snapshot:
     """The message waits in the inbox. No change: it was seen before, or the inbox is full."""
-    if inbound.id in snapshot.seen or len(snapshot.inbox) >= INBOX_LIMIT:
+    if knows(snapshot, inbound.id) or len(snapshot.inbox) >= INBOX_LIMIT:
         return snapshot
     return replace(_saw(snapshot, inbound.id), inbox=(*snapshot.inbox, inbound))
 

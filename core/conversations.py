@@ -184,7 +184,7 @@ class Conversations:
             lost = adapter.render(await self._set_aside(inbound.key, error))
             snapshot, applied = await self._snapshots.update(inbound.key, change)
         if not applied:
-            if snapshot is not None and inbound.id in snapshot.seen:
+            if snapshot is not None and changes.knows(snapshot, inbound.id):
                 return Duplicate()
             return Refused(phrases.INBOX_FULL, private=True)
         self._interrupt(inbound.key, command)

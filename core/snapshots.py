@@ -103,10 +103,10 @@ class Snapshots:
 
     def _mark_fresh(self, key: str, before: Snapshot | None, after: Snapshot) -> None:
         part = after.next_part
-        if part is None:
+        if part is None or part.state != "sending":
             self._fresh.pop(key, None)
             return
-        was = before.next_part if before else None
-        unchanged = was is not None and was.id == part.id and was.state == part.state
-        if part.state == "sending" and not unchanged:
+        was = {old.id: old.state for old in before.outbox} if before else {}
+        # One that was leaving already, even behind others, may be on the screen.
+        if was.get(part.id) != "sending":
             self._fresh[key] = part.id

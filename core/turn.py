@@ -84,6 +84,7 @@ async def run_turn(
     started: tuple[str, ...] = (),
     place: Place,
     clock: Clock,
+    chance: Callable[[], float] = random.random,
 ) -> Finished:
     """
     :param messages: the history in its window
@@ -92,7 +93,7 @@ async def run_turn(
     :raises Fenced: from the journal
     :raises ModelError: no answer could be had
     """
-    run = _Run(agent, client, tuple(messages), list(steps), journal, show, place, clock)
+    run = _Run(agent, client, tuple(messages), list(steps), journal, show, place, clock, chance)
     try:
         async with asyncio.timeout(agent.turn_timeout) as limit:
             return await run.finish(started)
@@ -115,6 +116,7 @@ class _Run:
         show: Show | None,
         place: Place,
         clock: Clock,
+        chance: Callable[[], float],
     ) -> None:
         self._agent = agent
         self._client = client
@@ -124,6 +126,7 @@ class _Run:
         self._show = show
         self._place = place
         self._clock = clock
+        self._chance = chance
         self._tools = {tool.name: tool for tool in agent.tools}
         self._state: dict[str, Any] = {}
         self._usage = Usage()
@@ -244,7 +247,7 @@ class _Run:
                     attempt=attempt,
                     error=str(error),
                 )
-                await self._clock.sleep(wait + random.uniform(0, RETRY_WAIT / 4))
+                await self._clock.sleep(wait + self._chance() * RETRY_WAIT / 4)
         raise AssertionError("unreachable")  # pragma: no cover
 
     async def _attempt(self, use_tools: bool) -> Answer:

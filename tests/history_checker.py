@@ -272,6 +272,15 @@ def check(log: Sequence[LogEvent]) -> list[Finding]:
     return findings
 
 
+def tell(findings: Sequence[Finding]) -> str:
+    """The findings for people, one a line, each with what shows it."""
+    lines = [f"{len(findings)} findings"]
+    for finding in findings:
+        lines.append(f"{finding.kind} {finding.chat}: {finding.what}")
+        lines += [f"    {str(event)[:300]}" for event in finding.events[:6]]
+    return "\n".join(lines)
+
+
 class _Run:
     """The log, sorted into what is asked of it."""
 

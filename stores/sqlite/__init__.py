@@ -10,8 +10,8 @@ conversation is.
     async with SQLiteStore("chinwag.db") as store:
         snapshot = await store.load(SessionRef("telegram-chat:123"))
 
-`schema.py` has the tables; `encode.py`, `save.py` and `load.py` how a snapshot lies in them; `group.py`
-how saves share a transaction; `move.py` how a conversation gets another key.
+`schema.py` has the tables; `encode.py`, `save.py` and `load.py` how a snapshot lies in them;
+`group.py` how saves share a transaction; `move.py` how a conversation gets another key.
 """
 
 from __future__ import annotations

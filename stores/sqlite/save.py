@@ -38,8 +38,8 @@ class Stored(NamedTuple):
 def stored(database: sqlite3.Connection, key: str) -> Stored | None:
     """The row that stands under the key."""
     row = database.execute(
-        "SELECT id, revision, next_seq, unfinished, row_count, seen_count, seen_crc, seen_then, bodies "
-        "FROM sessions WHERE key = ? AND aside IS NULL",
+        "SELECT id, revision, next_seq, unfinished, row_count, seen_count, seen_crc, seen_then, "
+        "bodies FROM sessions WHERE key = ? AND aside IS NULL",
         (key,),
     ).fetchone()
     return Stored(*row) if row else None

@@ -218,6 +218,19 @@ async def test_the_same_message_is_answered_once() -> None:
         assert house.screen.shown == ["hello"]
 
 
+async def test_what_still_waits_is_known_however_many_commands_came_since() -> None:
+    late = Held("done")
+    async with House(late, "two") as house:
+        await house.says("a")
+        await house.says("wait", "u9")
+        for _ in range(changes.SEEN_LIMIT):
+            await house.says("/id")
+        assert await house.says("wait", "u9") == Duplicate()
+        assert len((await house.snapshot()).inbox) == 2
+        late.open.set()
+        await settle(200)
+
+
 async def test_messages_during_a_turn_are_answered_together_next() -> None:
     first = Held("one")
     async with House(first, "both") as house:
@@ -439,6 +452,26 @@ async def test_during_a_long_wait_nobody_asks_again() -> None:
         house.clock.advance(61)
         await settle(300)
         assert house.screen.shown == ["one", "two"]
+
+
+async def test_a_second_part_that_was_leaving_before_a_move_is_uncertain() -> None:
+    async with House("one") as house:
+        crash = asyncio.Event()
+        house.screen.script = [crash.wait]  # type: ignore[list-item]
+        await house.says("hi")
+        old = house.store
+    async with House("two", store=old) as house:
+        crash = asyncio.Event()
+        house.screen.script = [Moved("test:1", "test:9"), None, crash.wait]  # type: ignore[list-item]
+        # Both chats have a part that was about to leave when the process died.
+        other = Outbound(id="x", body="other", state="sending")
+        await house.conversations._snapshots.update(
+            "test:9",
+            lambda before: replace(house.conversations._begin(), outbox=(other,)),
+        )
+        await settle(300)
+        assert house.screen.keys == ["test:9"]
+        assert house.screen.uncertain[-2:] == [True, True]
 
 
 async def test_an_unknown_outcome_is_sent_again_as_uncertain() -> None:

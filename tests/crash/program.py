@@ -61,6 +61,8 @@ class Ran(NamedTuple):
 class World:
     """A Telegram, a Claude, and a bot between them that may die."""
 
+    killed = 0  # how often that has happened, in all worlds of this process
+
     def __init__(self, folder: Path, config: str = CONFIG) -> None:
         self.folder = folder
         (folder / "config.toml").write_text(config)
@@ -173,6 +175,11 @@ class World:
         assert self.child is not None
         self.child.kill()
         await self.child.wait()
+        self.died()
+
+    def died(self) -> None:
+        """It was killed, and is not running yet."""
+        World.killed += 1
 
     async def until(self, reached: Callable[[], bool], what: str) -> None:
         """Wait; when the program dies of its failpoint meanwhile, start it again without."""
@@ -203,6 +210,7 @@ class World:
         if self.child.returncode is not None:
             assert self.child.returncode == -signal.SIGKILL, f"exit {self.child.returncode}"
             self.deaths += 1
+            self.died()
             await self.start()
 
     async def _unfinished(self) -> list[str]:

@@ -296,18 +296,28 @@ async def test_no_thread_is_left_when_opening_fails(
     await opens(path)
 
 
+async def test_no_thread_is_left_when_the_file_cannot_be_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.mkdir()
+    monkeypatch.setattr(schema, "look_at", lambda path: None)
+    with pytest.raises(StoreUnavailable, match=r"chats\.db: it cannot be opened"):
+        await opens(path)
+    assert len(threads()) == 1
+
+
 async def test_no_thread_is_left_when_opening_is_cancelled(path: Path) -> None:
     finished = False
-    rounds = 0
+    steps = 0
     while not finished:
         task = asyncio.create_task(opens(path))
-        for _ in range(rounds):
-            await asyncio.sleep(0.0005)
+        for _ in range(steps):
+            await asyncio.sleep(0)
         finished = task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        rounds += 1
         assert len(threads()) == 1
+        steps += 1 + steps // 10
     await opens(path)
 
 

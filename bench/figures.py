@@ -1,0 +1,489 @@
+"""The figures one by one: which runs they need, in which order, and what they must come to.
+
+The goals are those of the design (docs/architecture.md); whatever is printed beside them was
+measured in this run. A floor runs again beside each group, and ratios never cross a round.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from bench.report import Figure, Goal, at_least, at_most, fixed, middle, ms, ratio, size, times
+from bench.subject import Numbers
+
+HISTORIES: Final = (0, 100, 1_000, 10_000)
+CHATS: Final = {0: 200, 100: 20, 1_000: 4, 10_000: 1}
+PEERS: Final = (
+    "openai-agents SQLiteSession",
+    "openai-agents SQLiteSession, limit=40",
+    "LangGraph AsyncSqliteSaver",
+    "PTB PicklePersistence",
+    "agno AsyncSqliteDb",
+)
+FEW_DESCRIPTORS: Final = 256
+GROWTH: Final = 500  # turns after which a chat has 1,000 messages
+
+
+class Effort(NamedTuple):
+    """How much is run."""
+
+    rounds: int
+    turns: int
+    each: int  # turns of each chat when all come at once
+    loads: int
+    stored: int
+    peers: bool
+
+
+FULL: Final = Effort(rounds=3, turns=200, each=20, loads=100, stored=100_000, peers=True)
+QUICK: Final = Effort(rounds=1, turns=100, each=10, loads=40, stored=20_000, peers=False)
+
+
+class Bench(Protocol):
+    effort: Effort
+
+    def run(
+        self,
+        kind: str,
+        who: str,
+        *,
+        chats: int = 1,
+        history: int = 0,
+        turns: int = 0,
+        cap: float = 60.0,
+        descriptors: int = 0,
+        folder: Path | None = None,
+    ) -> Numbers:
+        """In a process and a folder of its own, unless a folder is given.
+
+        :raises Failed: a peer failed; the text says how
+        """
+        ...
+
+    def beside(self, *runs: Callable[[], Numbers]) -> list[Numbers]:
+        """What is compared with each other, one right after the other; again when the machine was
+        much busier for one of them than for another, if there is time.
+
+        :raises Failed: one of them
+        """
+        ...
+
+    def folder(self, name: str) -> Path:
+        """One that lasts for the whole benchmark."""
+        ...
+
+
+class Failed(Exception):
+    """A run gave no numbers."""
+
+
+# ---------------------------------------------------------------------- a turn
+
+
+def turn(bench: Bench) -> Figure:
+    runs: defaultdict[tuple[str, int], list[Numbers]] = defaultdict(list)
+    stores = ("floor", "chinwag", "append")
+    for _ in range(bench.effort.rounds):
+        for history in HISTORIES:
+            found = bench.beside(
+                *(partial(_turns, bench, who, history, bench.effort.turns) for who in stores)
+            )
+            for who, each in zip(stores, found, strict=True):
+                runs[who, history].append(each)
+    goals = []
+    for history in HISTORIES:
+        ours, floor = runs["chinwag", history], runs["floor", history]
+        goals.append(_against_floor(f"p50 at {history:,} messages", ours, floor, "p50", 1.5, ms))
+    first, last = HISTORIES[0], HISTORIES[-1]
+    growth = ratio(runs["chinwag", last], runs["chinwag", first], "p50")
+    floor_ratio = ratio(runs["floor", last], runs["floor", first], "p50")
+    goals.append(
+        Goal(
+            f"p50 at {last:,} messages against p50 at {first}",
+            "<= 1.15x",
+            times(growth),
+            f"floor {times(floor_ratio)}",
+            met=at_most(growth, 1.15),
+        )
+    )
+    for history in HISTORIES:
+        ours, floor = runs["chinwag", history], runs["floor", history]
+        what = f"written per turn at {history:,} messages"
+        goals.append(_against_floor(what, ours, floor, "written", 1.5, size))
+    rows = []
+    for history in HISTORIES:
+        for who in stores:
+            all_of_it = runs[who, history]
+            rows.append(
+                (
+                    f"{history:,}",
+                    who,
+                    ms(middle(all_of_it, "p50")),
+                    ms(middle(all_of_it, "p99")),
+                    ms(middle(all_of_it, "cpu")),
+                    size(middle(all_of_it, "written")),
+                    size(middle(all_of_it, "size")),
+                )
+            )
+    return Figure(
+        "A turn: one load and four saves",
+        "One turn after the other, each with a load of the window (40 messages at most) that finds "
+        "nothing in memory, and the four saves of an ordinary turn: accepted, started, committed, "
+        "delivered, each durable before the next one begins. The floor is the standard library's "
+        "sqlite3 in one worker thread, making the same four transactions with rows and heads that "
+        "were encoded beforehand. *append* is one transaction with both messages, in the event "
+        "loop's own thread, history never read: the least that a durable turn can cost, not a way "
+        "to build a bot. At 0 messages each turn is the first one of its chat.",
+        goals,
+        ("messages", "store", "p50", "p99", "CPU", "written", "database"),
+        rows,
+    )
+
+
+def _turns(bench: Bench, who: str, history: int, turns: int, cap: float = 60.0) -> Numbers:
+    # A whole-file store pays for all chats at once: one is enough to see it.
+    chats = 1 if who.startswith("PTB") and history else CHATS[history]
+    return bench.run("turns", who, chats=chats, history=history, turns=turns, cap=cap)
+
+
+def _against_floor(
+    what: str,
+    ours: Sequence[Numbers],
+    floor: Sequence[Numbers],
+    name: str,
+    bound: float,
+    show: Callable[[float], str],
+) -> Goal:
+    against = ratio(ours, floor, name)
+    return Goal(
+        what,
+        f"<= {bound:g}x floor",
+        show(middle(ours, name)),
+        f"floor {show(middle(floor, name))}",
+        times(against),
+        at_most(against, bound),
+    )
+
+
+# ---------------------------------------------------------------------- a whole history
+
+
+def load(bench: Bench) -> Figure:
+    run = partial(bench.run, "load", chats=4, history=1_000, turns=bench.effort.loads)
+    runs = [
+        bench.beside(partial(run, "floor"), partial(run, "chinwag"))
+        for _ in range(bench.effort.rounds)
+    ]
+    floor = [beside for beside, _ in runs]
+    ours = [ours for _, ours in runs]
+    goals = [
+        Goal(
+            f"1,000 messages ready to send, {name}",
+            f"<= {bound} ms",
+            ms(middle(ours, name)),
+            f"floor {ms(middle(floor, name))}",
+            times(ratio(ours, floor, name)),
+            at_most(middle(ours, name), bound),
+        )
+        for name, bound in (("cold", 1.5), ("warm", 0.7))
+    ]
+    rows = [
+        ("chinwag", name, ms(middle(ours, f"{name}_load")), ms(middle(ours, name)))
+        for name in ("cold", "warm")
+    ]
+    rows += [("floor", name, "", ms(middle(floor, name))) for name in ("cold", "warm")]
+    return Figure(
+        "Load of 1,000 messages, ready to send",
+        "The window lifted (`ConversationMemory(None)`). *Ready to send* means the body of the "
+        "request: loaded, repaired where needed, spliced. Cold is a load through the store, warm "
+        "one through the cache of snapshots. The floor reads request-ready rows in one hop to a "
+        "thread, and joins them.",
+        goals,
+        ("store", "", "loaded", "ready to send"),
+        rows,
+    )
+
+
+# ---------------------------------------------------------------------- bytes
+
+
+def written(bench: Bench) -> Figure:
+    runs: defaultdict[str, list[Numbers]] = defaultdict(list)
+    for _ in range(bench.effort.rounds):
+        for who in ("floor", "chinwag"):
+            runs[who].append(bench.run("turns", who, turns=GROWTH))
+        for who in ("group", "chinwag"):
+            runs[f"{who}, 50 chats"].append(bench.run("crowd", who, chats=50, turns=50))
+    alone, floor = runs["chinwag"], runs["floor"]
+    many, group = runs["chinwag, 50 chats"], runs["group, 50 chats"]
+    goals = [
+        _against_floor("written per turn, one chat", alone, floor, "written", 1.5, size),
+        Goal(
+            "written per turn, 50 chats at once",
+            "<= 8 KB",
+            size(middle(many, "written")),
+            f"group floor {size(middle(group, 'written'))}",
+            times(ratio(many, group, "written")),
+            at_most(middle(many, "written"), 8_000),
+        ),
+        _size_goal("database, one chat of 1,000 messages", alone, floor),
+        _size_goal("database, 50 chats of 100 messages", many, group),
+    ]
+    rows = [
+        (
+            name,
+            size(middle(each, "written")),
+            size(middle(each, "size")),
+            size(middle(each, "payload")),
+            times(_to_payload(each)),
+        )
+        for name, each in runs.items()
+    ]
+    return Figure(
+        "Bytes",
+        "*Written* is what the process gives to write(2): the log, and the database when SQLite "
+        "folds the log into it. *Payload* is the messages as a request carries them. One chat "
+        f"grows by {GROWTH} turns, one after the other; then 50 chats grow by 50 turns each, all "
+        "at once. The database is measured after it was closed.",
+        goals,
+        ("store", "written per turn", "database", "payload", "ratio"),
+        rows,
+    )
+
+
+def _to_payload(runs: Sequence[Numbers]) -> float:
+    return ratio([{"": run["size"]} for run in runs], [{"": run["payload"]} for run in runs], "")
+
+
+def _size_goal(what: str, ours: Sequence[Numbers], floor: Sequence[Numbers]) -> Goal:
+    return Goal(
+        what,
+        "<= 1.25x payload",
+        size(middle(ours, "size")),
+        f"floor {times(_to_payload(floor))}",
+        times(_to_payload(ours)),
+        at_most(_to_payload(ours), 1.25),
+    )
+
+
+# ---------------------------------------------------------------------- all at once
+
+
+def crowd(bench: Bench) -> Figure:
+    chats, each = 200, bench.effort.each
+    runs: defaultdict[str, list[Numbers]] = defaultdict(list)
+    few = f"chinwag, ulimit -n {FEW_DESCRIPTORS}"
+    run = partial(bench.run, "crowd", chats=chats, turns=each)
+    groups = (
+        {
+            "group": partial(run, "group"),
+            "chinwag": partial(run, "chinwag"),
+            few: partial(run, "chinwag", descriptors=FEW_DESCRIPTORS),
+        },
+        {
+            "group, kept": partial(run, "group, kept"),
+            "chinwag, kept": partial(run, "chinwag, kept"),
+        },
+    )
+    for _ in range(bench.effort.rounds):
+        for group in groups:
+            for name, numbers in zip(group, bench.beside(*group.values()), strict=True):
+                runs[name].append(numbers)
+    goals = []
+    for name, floor in (("chinwag", "group"), (few, "group"), ("chinwag, kept", "group, kept")):
+        ours = runs[name]
+        share = ratio(ours, runs[floor], "per_second")
+        failed = sum(run["failed"] for run in ours)
+        lost = sum(run["lost"] for run in ours)
+        stall = middle(ours, "stall")
+        goals += [
+            Goal(
+                f"{name}: turns per second",
+                ">= 50 % of the floor",
+                fixed(middle(ours, "per_second")),
+                f"{floor} {fixed(middle(runs[floor], 'per_second'))}",
+                f"{share:.0%}",
+                at_least(share, 0.5),
+            ),
+            Goal(
+                f"{name}: failed, lost", "0, 0", f"{failed:.0f}, {lost:.0f}", met=failed + lost == 0
+            ),
+            Goal(
+                f"{name}: longest stall of the loop",
+                "<= 30 ms",
+                ms(stall),
+                f"{floor} {ms(middle(runs[floor], 'stall'))}",
+                met=at_most(stall, 30.0),
+            ),
+        ]
+    return Figure(
+        f"{chats} chats at once, {each} turns each",
+        "The same turns, all chats at once in one process. The floor is a thread that writes "
+        "whatever waits in one transaction (*group*), with loads on a second connection in the "
+        "loop's own thread. *kept*: nothing is loaded, for the conversations are still in memory. "
+        "A stall is how late the event loop was at worst. *Lost* counts turns that were "
+        "acknowledged and are not there when the database is opened again.",
+        goals,
+        CROWD_COLUMNS,
+        [_crowd_row(name, each_run) for name, each_run in runs.items()],
+    )
+
+
+CROWD_COLUMNS: Final = (
+    "store",
+    "turns/s",
+    "p50",
+    "p99",
+    "CPU",
+    "written",
+    "failed",
+    "lost",
+    "stall",
+    "descriptors",
+    "memory",
+)
+
+
+def _crowd_row(name: str, runs: Sequence[Numbers]) -> tuple[str, ...]:
+    return (
+        name,
+        fixed(middle(runs, "per_second")),
+        ms(middle(runs, "p50")),
+        ms(middle(runs, "p99")),
+        ms(middle(runs, "cpu")),
+        size(middle(runs, "written")),
+        f"{sum(run['failed'] for run in runs):.0f}",
+        f"{sum(run['lost'] for run in runs):.0f}",
+        ms(middle(runs, "stall")),
+        fixed(middle(runs, "descriptors")),
+        f"{middle(runs, 'memory'):.1f} MiB",
+    )
+
+
+# ---------------------------------------------------------------------- start
+
+
+def start(bench: Bench) -> Figure:
+    chats = bench.effort.stored
+    runs: defaultdict[str, list[Numbers]] = defaultdict(list)
+    built = {}
+    for who in ("floor", "chinwag"):
+        folder = bench.folder(who)
+        built[who] = bench.run("build", who, chats=chats, folder=folder, cap=300.0)
+    run = partial(bench.run, "start", chats=chats)
+    for _ in range(bench.effort.rounds):
+        group = {who: partial(run, who, folder=bench.folder(who)) for who in built}
+        for name, numbers in zip(group, bench.beside(*group.values()), strict=True):
+            runs[name].append(numbers)
+    ours, floor = runs["chinwag"], runs["floor"]
+    goals = [
+        Goal(
+            f"{what}, {chats:,} conversations",
+            f"<= {bound:g} ms",
+            ms(middle(ours, name)),
+            f"floor {ms(middle(floor, name))}",
+            met=at_most(middle(ours, name), bound),
+        )
+        for what, name, bound in (
+            ("ready after", "ready", 300.0),
+            ("first load of a chat, p99", "p99", 20.0),
+        )
+    ]
+    rows = [
+        (
+            who,
+            ms(middle(each, "opened")),
+            ms(middle(each, "ready")),
+            ms(middle(each, "p50")),
+            ms(middle(each, "p99")),
+            f"{middle(each, 'memory'):.1f} MiB",
+            size(built[who]["size"]),
+        )
+        for who, each in runs.items()
+    ]
+    return Figure(
+        f"Start with {chats:,} conversations",
+        "A new process with its imports done, and a file that the kernel does not hold in memory. "
+        "*Ready* means opened, and the conversations known that have something to do (one in a "
+        "thousand). Then random chats are loaded for the first time. Memory is what all that "
+        "added.",
+        goals,
+        ("store", "opened", "ready", "first load p50", "p99", "memory", "database"),
+        rows,
+    )
+
+
+# ---------------------------------------------------------------------- peers
+
+
+def peers(bench: Bench) -> Figure:
+    rows = []
+    for history in HISTORIES:
+        # The floor twice: before and after the slow ones.
+        for who in ("floor", "chinwag", *PEERS, "floor"):
+            rows.append((f"{history:,}", who, *_peer(bench, who, history)))
+    return Figure(
+        "What people use instead",
+        "A turn loads the conversation and makes one more exchange durable, as each library's "
+        "documentation shows it. They do other things besides; PicklePersistence never syncs, and "
+        "reads its file only at start. chinwag and the floor save four times a turn and see the "
+        "window, the others save once or twice and see all of the history unless a limit is "
+        "given. One round; slow ones stop at a time limit and get fewer turns.",
+        (),
+        ("messages", "store", "p50", "p99", "CPU", "written", "database", "memory", "turns"),
+        rows,
+    )
+
+
+def _peer(bench: Bench, who: str, history: int) -> tuple[str, ...]:
+    try:
+        run = _turns(bench, who, history, turns=100, cap=5.0)
+    except Failed as error:
+        return (str(error), "", "", "", "", "", "")
+    return (
+        ms(run["p50"]),
+        ms(run["p99"]),
+        ms(run["cpu"]),
+        size(run["written"]),
+        size(run["size"]),
+        f"{run['memory']:.0f} MiB",
+        f"{run['turns']:.0f}",
+    )
+
+
+def peers_at_once(bench: Bench) -> Figure:
+    chats, each = 200, 5
+    rows = []
+    for who in ("group", "chinwag", *PEERS):
+        for descriptors in (0, FEW_DESCRIPTORS):
+            name = f"{who}, ulimit -n {descriptors}" if descriptors else who
+            try:
+                run = bench.run(
+                    "crowd", who, chats=chats, turns=each, cap=20.0, descriptors=descriptors
+                )
+            except Failed as error:
+                rows.append((name, str(error), *("" for _ in CROWD_COLUMNS[2:])))
+            else:
+                rows.append(_crowd_row(name, [run]))
+    return Figure(
+        f"What people use instead, {chats} chats at once, {each} turns each",
+        "As above, all chats at once. One round.",
+        (),
+        CROWD_COLUMNS,
+        rows,
+    )
+
+
+FIGURES: Final[dict[str, Callable[[Bench], Figure]]] = {
+    "turn": turn,
+    "load": load,
+    "bytes": written,
+    "crowd": crowd,
+    "start": start,
+    "peers": peers,
+    "peers-crowd": peers_at_once,
+}

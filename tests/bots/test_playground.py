@@ -1,0 +1,137 @@
+"""`chinwag playground`, as a newcomer meets it: no account, no key, no network."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bots.console import PROMPT
+from core import phrases
+from tests.bots.test_console import Terminal
+
+ROOT = Path(__file__).parents[2]
+LEFTOVER = {
+    # What a person may have in their environment; none of it may matter here.
+    "ANTHROPIC_API_KEY": "sk-ant-" + "of-somebody-who-pays",
+    "ANTHROPIC_BASE_URL": "http://127.0.0.1:9",
+    "CHINWAG_STORE__URL": "sqlite:/nowhere/at/all.db",
+    "TELEGRAM_BOT_TOKEN": "123456:" + "AAH-a-token-that-nobody-may-read-000",
+}
+
+
+def environ() -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **LEFTOVER}
+
+
+def children(group: int) -> list[str]:
+    """What is left of a session of processes, and of their servers, by their command lines."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if f"PLAYGROUND_OF_TEST={group}".encode() in environment and line:
+            found.append(line)
+    return found
+
+
+async def test_it_knows_the_name_after_a_new_start_and_forgets_it_at_a_reset(
+    tmp_path: Path,
+) -> None:
+    async def talk(lines: list[str], *, leave: str) -> str:
+        terminal = Terminal("playground", cwd=tmp_path, env=environ())
+        try:
+            await terminal.until(lambda screen: screen.endswith(PROMPT))
+            for number, line in enumerate(lines, start=2):
+                terminal.type(f"{line}\n")
+                await terminal.until(lambda screen, n=number: screen.count(PROMPT) == n)  # type: ignore[misc]
+            if leave == "Ctrl-C":
+                os.killpg(terminal.process.pid, signal.SIGINT)
+            else:
+                terminal.type("\x04")
+            assert await terminal.ended() == 0
+            assert "Traceback" not in terminal.screen
+            assert "Error" not in terminal.screen
+            return terminal.screen
+        finally:
+            terminal.close()
+
+    screen = await talk(["hello, my name is Alice"], leave="Ctrl-C")
+    assert "A local stand-in answers instead of Claude." in screen
+    assert "Nice to meet you, Alice." in screen
+    screen = await talk(
+        ["what is my name?", "/reset", "what is my name?"],
+        leave="Ctrl-D",
+    )
+    answers = [line.removeprefix(PROMPT) for line in screen.splitlines() if line]
+    assert answers[-4:] == [
+        "Your name is Alice.",
+        phrases.RESET,
+        "I do not know your name yet.",
+        "",
+    ] or answers[-3:] == ["Your name is Alice.", phrases.RESET, "I do not know your name yet."]
+    files = [file for file in (tmp_path / ".playground").iterdir() if file.suffix != ".lock"]
+    assert [file.name for file in files] == ["playground.db"]
+    assert files[0].stat().st_mode & 0o077 == 0
+    assert [file.name for file in tmp_path.iterdir()] == [".playground"]
+
+
+def test_over_pipes(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "bots", "playground", "--folder", "here"],
+        cwd=tmp_path,
+        env=environ(),
+        input="my name is Alice\n",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ran.returncode == 0, ran
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines()[-1] == "Nice to meet you, Alice."
+    assert (tmp_path / "here" / "playground.db").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_nothing_is_left_running(tmp_path: Path, number: signal.Signals) -> None:
+    """Whoever closes the window, or ends it from elsewhere, has not left a server behind."""
+    mark = str(os.getpid())
+    terminal = Terminal(
+        "playground", cwd=tmp_path, env={**environ(), "PLAYGROUND_OF_TEST": mark}
+    )
+    try:
+        await terminal.until(lambda screen: screen.endswith(PROMPT))
+        assert len(children(os.getpid())) == 3
+        terminal.process.send_signal(number)
+        await terminal.ended()
+        assert children(os.getpid()) == []
+    finally:
+        terminal.close()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = subprocess.run(
+        [sys.executable, "-m", "bots", "playground", "--folder", "file/here"],
+        cwd=tmp_path,
+        env=environ(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("chinwag: file/here: cannot be made: ")
+    assert ran.stderr.count("\n") == 1
