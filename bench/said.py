@@ -1,4 +1,4 @@
-"""What is said in every run: exchanges of about 200 and 800 bytes, and how long the window is.
+"""What is said in every run: exchanges of 200 and 800 bytes on average, and how long the window is.
 
 Deterministic, and no two exchanges are equal: their number stands in front.
 """
@@ -23,6 +23,7 @@ WORDS: Final = (
     "turn cause same mean differ move right boy old too does tell sentence set three want air well"
 ).split()
 POOL: Final = 256
+SPREAD: Final = 0.6
 
 
 class Exchange(NamedTuple):
@@ -84,7 +85,9 @@ def _pool() -> tuple[tuple[str, str], ...]:
     generator = random.Random(1)
     weights = [1 / (rank + 1) ** 0.7 for rank in range(len(WORDS))]
 
-    def text(length: int) -> str:
+    def text(mean: float) -> str:
+        # Of varying length, as people write: else all rows would fit a page well, or all badly.
+        length = round(mean * generator.lognormvariate(-SPREAD * SPREAD / 2, SPREAD))
         return " ".join(generator.choices(WORDS, weights, k=length))[:length]
 
     return tuple((text(140), text(735)) for _ in range(POOL))

@@ -9,6 +9,14 @@ def main() -> None:
 
         print(f"chinwag {__version__}")
         return
+    try:
+        _run()
+    except KeyboardInterrupt:
+        # While it was still being loaded.
+        raise SystemExit(130) from None
+
+
+def _run() -> None:
     # Before anything of core: a foreign `core` would end in an ImportError.
     from bots.shadow import check_not_shadowed
 

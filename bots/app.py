@@ -10,9 +10,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from bots.console import OWNER, Console
 from bots.plugins import load_adapter, load_tool
@@ -107,9 +107,12 @@ def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[
 async def serve(settings: Settings, only: str | None = None) -> int:
     """`chinwag run`: until a signal, or until something ends it. The exit code."""
     clock = SystemClock()
+    stop = _stop_on_signals()
     adapters = build_adapters(settings, only, clock)
-    async with _opened(settings, clock) as store:
-        await _remember_identities(store.notes, adapters)
+    async with _opened(settings, clock) as store, _closing(adapters):
+        # It asks until the platform answers, and that may take days.
+        if not await _unless(stop, _remember_identities(store.notes, adapters)):
+            return 0
         access = settings.access
         gate = Gate(
             store.notes,
@@ -125,7 +128,7 @@ async def serve(settings: Settings, only: str | None = None) -> int:
                 file=sys.stderr,
                 flush=True,
             )
-        return await _Program(settings, store, gate, adapters, clock).run()
+        return await _Program(settings, store, gate, adapters, clock).run(stop)
 
 
 async def chat(settings: Settings, session: str) -> int:
@@ -134,13 +137,39 @@ async def chat(settings: Settings, session: str) -> int:
     console = Console(session, clock=clock)
     async with _opened(settings, clock) as store:
         gate = Gate(store.notes, clock, allow=(OWNER,), per_minute=1_000_000)
-        return await _Program(settings, store, gate, (console,), clock, console=console).run()
+        program = _Program(settings, store, gate, (console,), clock, console=console)
+        return await program.run(_stop_on_signals())
 
 
 @asynccontextmanager
 async def _opened(settings: Settings, clock: Clock) -> AsyncIterator[BotStore]:
     async with open_store(settings.store.url, settings.folder) as store:
         yield store
+
+
+@asynccontextmanager
+async def _closing(adapters: Sequence[Adapter]) -> AsyncIterator[None]:
+    async with AsyncExitStack() as stack:
+        for adapter in adapters:
+            if isinstance(adapter, Closable):
+                stack.push_async_callback(adapter.close)
+        yield
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether the work was done; it is given up when somebody stops the program."""
+    working = asyncio.create_task(work)
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+            return True
+        return False
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
 
 
 async def _remember_identities(notes: Notes, adapters: Sequence[Adapter]) -> None:
@@ -197,15 +226,11 @@ class _Program:
             ),
         )
 
-    async def run(self) -> int:
-        stop = _stop_on_signals()
+    async def run(self, stop: asyncio.Event) -> int:
         async for key in self._store.unfinished():
             await self._engine.submit(key, "")
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
-            for adapter in self._adapters:
-                if isinstance(adapter, Closable):
-                    stack.push_async_callback(adapter.close)
             engine = asyncio.create_task(self._engine.run(self._conversations.work), name="engine")
             intake = [
                 asyncio.create_task(adapter.run(self._accept), name=adapter.name)

@@ -126,7 +126,8 @@ def chat(session: str, config_path: Path | None, log_level: str | None) -> None:
 def playground(folder: Path) -> None:
     """Try the agent here: no account, no key, no network.
 
-    A local stand-in for Claude answers from what it is really sent: tell it your name, leave, come back, ask.
+    A local stand-in for Claude answers from what it is really sent: tell it your name, leave,
+    come back, ask.
     """
     from bots.playground import play
 
@@ -224,9 +225,7 @@ def _print(
             return
         # All of it first: what is not there leaves no empty file behind.
         found = [line async for line in lines(settings)]
-        # Conversations are for their owner's eyes.
-        with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.writelines(f"{line}\n" for line in found)
+        _write(output, found)
 
     try:
         asyncio.run(main())
@@ -236,6 +235,12 @@ def _print(
         if output is None:
             raise
         raise ConfigError(f"{output}: cannot be written: {error.strerror}") from None
+
+
+def _write(output: Path, lines: list[str]) -> None:
+    """A new file. Conversations are for their owner's eyes."""
+    with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def _greet(settings: Settings) -> None:

@@ -10,6 +10,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import ConfigError
@@ -17,32 +19,59 @@ from core.errors import ConfigError
 
 def play(folder: Path) -> int:
     """Until the person leaves. The exit code of the chat."""
-    folder.mkdir(parents=True, exist_ok=True)
-    # The child is in a group of its own, so that Ctrl-C reaches the chat first: it finishes what
-    # it is answering, and for that it needs the model.
-    claude = subprocess.Popen(
-        [sys.executable, "-m", "playground.claude", "--port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
     try:
-        assert claude.stdout is not None
-        url = claude.stdout.readline().strip()
-        if not url.startswith("http://127.0.0.1:"):
-            raise ConfigError("the local Claude did not start; its error stands above")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be made: {error.strerror}") from None
+    with _ending_in_order(), _claude() as url:
         environ = {name: value for name, value in os.environ.items() if _is_harmless(name)}
         environ |= {
             "ANTHROPIC_API_KEY": "playground",
             "ANTHROPIC_BASE_URL": url,
             "CHINWAG_STORE__URL": f"sqlite:{(folder / 'playground.db').absolute()}",
         }
-        print("A local stand-in answers instead of Claude. Tell it your name; /reset; Ctrl-C.")
+        print(
+            "A local stand-in answers instead of Claude. Tell it your name; /reset; Ctrl-C.",
+            flush=True,
+        )
         chat = subprocess.Popen([sys.executable, "-m", "bots", "chat"], env=environ, cwd=folder)
         return _wait(chat)
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Whoever ends us, or closes the window, ends the children too: they would go on for ever."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
     finally:
-        claude.terminate()
-        claude.wait()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _claude() -> Iterator[str]:
+    """The stand-in while the block runs; gives its address."""
+    # The child is in a group of its own, so that Ctrl-C reaches the chat first: it finishes what
+    # it is answering, and for that it needs the model.
+    with subprocess.Popen(
+        [sys.executable, "-m", "playground.claude", "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as claude:
+        try:
+            assert claude.stdout is not None
+            url = claude.stdout.readline().strip()
+            if not url.startswith("http://127.0.0.1:"):
+                raise ConfigError("the local Claude did not start; its error stands above")
+            yield url
+        finally:
+            claude.terminate()
 
 
 def _is_harmless(name: str) -> bool:
@@ -55,5 +84,9 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return child.wait()
+    except SystemExit:
+        child.terminate()
+        child.wait()
+        raise
     finally:
         signal.signal(signal.SIGINT, previous)

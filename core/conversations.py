@@ -51,6 +51,7 @@ NO_MODEL_WAIT: Final = 60.0
 NO_MODEL_TOLD_EVERY: Final = 3_600.0
 MAX_MODEL_WAIT: Final = 300.0
 LONG_TEXT: Final = 10_000
+MOVES_REMEMBERED: Final = 1_000
 
 WhenBusy = Literal["collect", "queue", "interrupt"]
 Submit = Callable[[str, str], Awaitable[None]]
@@ -106,6 +107,10 @@ class Conversations:
         )
         self._busy: dict[str, _Busy] = {}
         self._told_no_model: dict[str, float] = {}
+        self._moved: dict[str, str] = {}
+        # What a store error has left half done, until somebody tries again.
+        self._moving: dict[str, str] = {}
+        self._untold: dict[str, str] = {}
 
     def ref(self, key: str) -> SessionRef:
         return SessionRef(key=key, agent=self._agent.name, cwd=self._options.cwd)
@@ -122,12 +127,17 @@ class Conversations:
 
         :raises StoreUnavailable: nothing may be confirmed; the platform shall send again
         """
+        key = inbound.key if inbound.kind == "moved" else self._now_at(inbound.key)
         try:
-            return await self._admit(replace(inbound, text=cut(clean(inbound.text))))
+            accepted = await self._admit(replace(inbound, key=key, text=cut(clean(inbound.text))))
         except StoreCorrupt as error:
             # `work` meets the same, and may end the program; an adapter may not.
-            await self._submit(inbound.key, inbound.id)
+            await self._submit(key, inbound.id)
             raise StoreUnavailable(str(error)) from error
+        if key != inbound.key:
+            # Said again as it was before the chat moved; our caller knows the old key only.
+            await self._submit(key, inbound.id)
+        return accepted
 
     async def _admit(self, inbound: Inbound) -> Acceptance:
         began = self._clock.monotonic()
@@ -162,9 +172,12 @@ class Conversations:
             trouble("refused", inbound.key, why="no adapter serves this key")
             return Refused()
         epoch = new_id()
-        lost: tuple[str, ...] = ()
+        begun = False
 
         def change(before: Snapshot | None) -> Snapshot:
+            nonlocal begun
+            begun = before is None
+            lost = self._lost(inbound.key, adapter)
             snapshot = before or changes.notice(self._begin(), lost)
             if command is None:
                 return changes.accept(snapshot, inbound)
@@ -181,8 +194,10 @@ class Conversations:
         try:
             snapshot, applied = await self._snapshots.update(inbound.key, change)
         except (SnapshotUnreadable, SnapshotTooNew) as error:
-            lost = adapter.render(await self._set_aside(inbound.key, error))
+            await self._set_aside(inbound.key, error)
             snapshot, applied = await self._snapshots.update(inbound.key, change)
+        if begun:
+            self._untold.pop(inbound.key, None)
         if not applied:
             if snapshot is not None and changes.knows(snapshot, inbound.id):
                 return Duplicate()
@@ -205,23 +220,46 @@ class Conversations:
             revision=0, epoch=new_id(), now=self._clock.now(), cwd=self._options.cwd
         )
 
-    async def _set_aside(self, key: str, error: StoreError) -> str:
-        """Keep what cannot be read; what to tell the person."""
+    async def _set_aside(self, key: str, error: StoreError) -> None:
+        """Keep what cannot be read. The conversation that begins now says so, also when it takes
+        several tries to begin it."""
         logger.error("set_aside", extra={"event": {"key": key, "error": str(error)}})
+        too_new = isinstance(error, SnapshotTooNew)
+        self._untold[key] = phrases.TOO_NEW if too_new else phrases.UNREADABLE
         await self._store.set_aside(self.ref(key))
         self._snapshots.forget(key)
-        return phrases.TOO_NEW if isinstance(error, SnapshotTooNew) else phrases.UNREADABLE
+
+    def _lost(self, key: str, adapter: Adapter) -> tuple[str, ...]:
+        sentence = self._untold.get(key)
+        return adapter.render(sentence) if sentence else ()
 
     async def _move(self, old: str, new: str) -> None:
         """A chat goes on under another key. Twice is harmless."""
+        # Until all of it is done: once nothing is stored under the old key, nothing is sent there
+        # that could tell us again.
+        self._moving[old] = new
         try:
             await self._store.move(old, new)
+            self._remember_move(old, new)
         finally:
             self._snapshots.forget_all(lambda key: _is_under(key, old) or _is_under(key, new))
         emit("moved", old, to=new)
         async for key in self._store.unfinished():
             if _is_under(key, new):
                 await self._submit(key, "")
+        self._moving.pop(old, None)
+
+    def _remember_move(self, old: str, new: str) -> None:
+        self._moved.pop(new, None)
+        self._moved[old] = new
+        if len(self._moved) > MOVES_REMEMBERED:
+            del self._moved[next(iter(self._moved))]
+
+    def _now_at(self, key: str) -> str:
+        for old, new in self._moved.items():
+            if _is_under(key, old):
+                key = new + key[len(old) :]
+        return key
 
     # ------------------------------------------------------------------ hops 5 to 8
 
@@ -235,9 +273,7 @@ class Conversations:
             return Done()
         busy = self._busy[key] = _Busy()
         try:
-            outcome = await self._work(key, adapter, busy)
-        except (SnapshotUnreadable, SnapshotTooNew) as error:
-            outcome = await self._begin_anew(key, adapter, error)
+            outcome = await self._work_or_begin_anew(key, adapter, busy)
         except StoreCorrupt as error:
             raise Fatal(3, str(error)) from error
         except StoreError as error:
@@ -250,6 +286,18 @@ class Conversations:
                 busy.turn.cancel()
                 await asyncio.gather(busy.turn, return_exceptions=True)
         return outcome
+
+    async def _work_or_begin_anew(self, key: str, adapter: Adapter, busy: _Busy) -> Done | Again:
+        for old, new in tuple(self._moving.items()):
+            if _is_under(key, old):
+                await self._move(old, new)
+        if key in self._untold:
+            return await self._begin_anew(key, adapter)
+        try:
+            return await self._work(key, adapter, busy)
+        except (SnapshotUnreadable, SnapshotTooNew) as error:
+            await self._set_aside(key, error)
+            return await self._begin_anew(key, adapter)
 
     async def _work(self, key: str, adapter: Adapter, busy: _Busy) -> Done | Again:
         wait = await self._delivery.deliver(key, adapter)
@@ -319,13 +367,15 @@ class Conversations:
         self, key: str, adapter: Adapter, snapshot: Snapshot, turn: Turn, fence: Fence
     ) -> Again | None:
         asked = [inbound for inbound in snapshot.inbox if inbound.id in turn.taken][-1]
-        live = adapter.live(key, asked, turn.shown)
         on_screen: tuple[str, ...] = ()
         try:
+            live = adapter.live(key, asked, turn.shown)
             try:
                 finished = await self._run(key, snapshot, turn, fence, asked, live.show)
             finally:
                 on_screen = await live.close()
+            text = clean(finished.text)
+            bodies = await _rendered(adapter, text) or adapter.render(phrases.INTERNAL)
         except Fenced:
             return None
         except (ModelRefusedKey, ModelNotFound) as error:
@@ -343,7 +393,7 @@ class Conversations:
             logger.exception("turn.broken", extra={"event": {"key": key, **fence._asdict()}})
             await self._apologise(key, adapter, fence, phrases.INTERNAL, "internal")
         else:
-            await self._commit(key, adapter, fence, finished, on_screen)
+            await self._commit(key, fence, finished, bodies, on_screen)
         return None
 
     async def _run(
@@ -381,14 +431,11 @@ class Conversations:
     async def _commit(
         self,
         key: str,
-        adapter: Adapter,
         fence: Fence,
         finished: Finished,
+        bodies: tuple[str, ...],
         on_screen: tuple[str, ...],
     ) -> None:
-        text = clean(finished.text)
-        bodies = await _rendered(adapter, text) or adapter.render(phrases.INTERNAL)
-
         def change(before: Snapshot | None) -> Snapshot | None:
             if before is None:
                 return None
@@ -414,7 +461,7 @@ class Conversations:
             execution=fence.execution,
             outcome=finished.outcome,
             parts=len(bodies),
-            characters=len(text),
+            characters=len(finished.text),
         )
 
     async def _apologise(
@@ -441,21 +488,23 @@ class Conversations:
         bodies: tuple[str, ...] = ()
         if told is None or now - told >= NO_MODEL_TOLD_EVERY:
             bodies = adapter.render(phrases.NO_MODEL)
+        await self.update(key, lambda snapshot: changes.postpone(snapshot, fence, bodies))
+        if bodies:
             self._told_no_model = {
                 name: at
                 for name, at in self._told_no_model.items()
                 if now - at < NO_MODEL_TOLD_EVERY
             }
             self._told_no_model[key] = now
-        await self.update(key, lambda snapshot: changes.postpone(snapshot, fence, bodies))
         return Again(NO_MODEL_WAIT)
 
-    async def _begin_anew(self, key: str, adapter: Adapter, error: StoreError) -> Again:
-        """What was to be done here cannot be read: the person is told so, unasked."""
-        bodies = adapter.render(await self._set_aside(key, error))
+    async def _begin_anew(self, key: str, adapter: Adapter) -> Again:
+        """What was to be done here could not be read: the person is told so, unasked."""
+        bodies = self._lost(key, adapter)
         await self._snapshots.update(
             key, lambda before: before or changes.notice(self._begin(), bodies)
         )
+        self._untold.pop(key, None)
         return Again()
 
     # ------------------------------------------------------------------ the small print

@@ -73,7 +73,7 @@ class Delivery:
         except TryLater as error:
             emit("send.later", key, part=part.id, seconds=error.seconds)
             self._pace.later(key, error.seconds)
-            await self._change(key, changes.put_back, part)
+            await self._put_back(key, part, uncertain)
         except OutcomeUnknown as error:
             trouble("send.unknown", key, part=part.id, error=str(error))
             self._pace.failed(key)
@@ -81,6 +81,7 @@ class Delivery:
             trouble("send.gone", key, part=part.id, error=str(error))
             await self._change(key, lambda snapshot, _: changes.gone(snapshot), part)
         except Moved as error:
+            await self._put_back(key, part, uncertain)
             await self._moved(error.old, error.new)
         except Undeliverable as error:
             trouble("send.failed", key, part=part.id, error=str(error))
@@ -108,6 +109,11 @@ class Delivery:
             messages=",".join(receipt.message_ids),
             ms=round((self._clock.monotonic() - began) * 1000, 1),
         )
+
+    async def _put_back(self, key: str, part: Outbound, uncertain: bool) -> None:
+        """This try has sent nothing; whether an earlier one had is as unknown as before."""
+        if not uncertain:
+            await self._change(key, changes.put_back, part)
 
     def _must_hold(self, adapter: Adapter, part: Outbound) -> bool:
         """An edit may always be repeated; so may what the platform can look up."""

@@ -44,14 +44,20 @@ class Snapshots:
         self._clock = clock
         self._ref = ref
         self._cached: OrderedDict[str, Snapshot] = OrderedDict()
+        # Whose load or save of a key began last: only what that one brings may be remembered.
+        self._newest: dict[str, object] = {}
         self._fresh: dict[str, str] = {}
 
     async def load(self, key: str) -> Snapshot | None:
         """From memory while the key is worked on, else from the store."""
         if key in self._cached:
             return self._cached[key]
-        snapshot = await self._store.load(self._ref(key))
-        if snapshot is not None:
+        call = self._newest[key] = object()
+        try:
+            snapshot = await self._store.load(self._ref(key))
+        finally:
+            newest = self._ended(key, call)
+        if newest and snapshot is not None:
             self._remember(key, snapshot)
         return snapshot
 
@@ -71,30 +77,47 @@ class Snapshots:
                 revision=first_revision() if before is None else before.revision + 1,
                 updated_at=self._clock.now(),
             )
-            self._cached.pop(key, None)
+            self._mark_fresh(key, before, after)
+            self.forget(key)
+            call = self._newest[key] = object()
             try:
                 await self._store.save(
                     self._ref(key), after, replaces=before.revision if before else None
                 )
             except StaleSnapshot:
                 continue
+            finally:
+                newest = self._ended(key, call)
+                # What somebody read meanwhile may be older than this.
+                self.forget(key)
             after = replace(after, erase=()) if after.erase else after
-            self._remember(key, after)
-            self._mark_fresh(key, before, after)
+            if newest:
+                self._remember(key, after)
             return after, True
 
     def forget(self, key: str) -> None:
         """Nothing of this key is kept in memory any more."""
         self._cached.pop(key, None)
+        self._newest.pop(key, None)
 
     def forget_all(self, which: Callable[[str], bool]) -> None:
-        for key in [key for key in self._cached if which(key)]:
+        for key in [key for key in (*self._cached, *self._newest) if which(key)]:
             self.forget(key)
 
     def take_fresh(self, key: str, part_id: str) -> bool:
         """Whether this process itself marked the part for a send it has yet to make. Asked once:
         from then on the part is uncertain."""
-        return self._fresh.pop(key, None) == part_id
+        if self._fresh.get(key) != part_id:
+            return False
+        del self._fresh[key]
+        return True
+
+    def _ended(self, key: str, call: object) -> bool:
+        """Whether nothing else was asked or forgotten since this call began."""
+        newest = self._newest.get(key) is call
+        if newest:
+            del self._newest[key]
+        return newest
 
     def _remember(self, key: str, snapshot: Snapshot) -> None:
         self._cached[key] = snapshot
@@ -102,6 +125,7 @@ class Snapshots:
             self._cached.popitem(last=False)
 
     def _mark_fresh(self, key: str, before: Snapshot | None, after: Snapshot) -> None:
+        """Before the save: should its outcome stay unknown, the part was not sent all the same."""
         part = after.next_part
         if part is None or part.state != "sending":
             self._fresh.pop(key, None)

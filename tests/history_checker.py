@@ -299,6 +299,7 @@ class _Run:
         self.errored: defaultdict[str, list[int]] = defaultdict(list)
         self.undelivered: set[str] = set()
         self.asked: list[tuple[int, Asked]] = []
+        self.asked_at: dict[str, int] = {}
         self.answered: dict[str, Answered] = {}
         self.commits: list[Committed] = []
         self.effects: list[Effect] = []
@@ -336,6 +337,8 @@ class _Run:
                 self.undelivered.add(self.of(chat))
             case Asked():
                 self.asked.append((place, event))
+                for token in event.now:
+                    self.asked_at.setdefault(token, place)
             case Answered(answer=answer):
                 self.answered[answer] = event
             case Committed():
@@ -378,7 +381,7 @@ class _Reply(NamedTuple):
 
 
 class _Barrier(NamedTuple):
-    """From `place` on, nothing written before update `before` is answered."""
+    """From `place` on, something written before update `before` must not be answered."""
 
     place: int
     before: int
@@ -573,7 +576,7 @@ class _Chat:
             elif self.covered[number] == "apology":
                 self._find("duplicated", "answered after an apology", self.messages[number], sent)
         for barrier in self.barriers:
-            late = [message for message in asked if message.update < barrier.before]
+            late = [message for message in asked if self.ended_by(barrier, message)]
             if late:
                 self._find(barrier.kind, "an answer to what was ended", *late, sent)
                 return
@@ -625,19 +628,34 @@ class _Chat:
         before = commands[min(max(self._obeyed[kind], 1), len(commands)) - 1].update
         self.barriers.append(_Barrier(reply.place, before, after))
         over = sum(1 for message in self.messages if message.update < before)
-        self._spend_apologies(over)
-        for number in range(self._next, over):
-            if number in self.covered:
-                continue
-            self.covered[number] = after
-            if reply.sent.text == phrases.NOTHING_TO_STOP and self._must_be_answered(number):
-                self._find("lost", "nothing to stop, but no reply", self.messages[number])
-        self._next = max(self._next, over)
+        if kind == "reset":
+            self._spend_apologies(over)
+            for number in range(self._next, over):
+                self.covered.setdefault(number, after)
+            self._next = max(self._next, over)
+        elif reply.sent.text == phrases.NOTHING_TO_STOP:
+            self._spend_apologies(over)
+            for number in range(over):
+                if number not in self.covered and self._must_be_answered(number, before):
+                    self.covered[number] = after
+                    self._find("lost", "nothing to stop, but no reply", self.messages[number])
 
-    def _must_be_answered(self, number: int) -> bool:
+    def ended_by(self, barrier: _Barrier, message: Written) -> bool:
+        """Whether this message must not be answered after that. A reset takes everything away, a
+        stop what was being answered; messages that waited behind that still wait."""
+        if message.update >= barrier.before:
+            return False
+        if barrier.kind == "after reset":
+            return True
+        asked = (self.run.asked_at.get(token) for token in tokens_of(message.text))
+        return any(place is not None and place < barrier.place for place in asked)
+
+    def _must_be_answered(self, number: int, before: int) -> bool:
         message = self.messages[number]
+        # By a reset, or by an earlier stop.
         forgotten = any(
-            command.kind == "reset" and command.update > message.update for command in self.commands
+            command.kind in ("reset", "stop") and message.update < command.update < before
+            for command in self.commands
         )
         return self.run.obliged(message) and not forgotten and not self._gave_up
 
@@ -854,7 +872,7 @@ def _question(
     now = [chat.run.written[token] for token in asked.now]
     for barrier in chat.barriers:
         concerned = written if barrier.kind == "after reset" else now
-        late = [message for message in concerned if message.update < barrier.before]
+        late = [message for message in concerned if chat.ended_by(barrier, message)]
         if barrier.place < place and late:
             yield Finding(barrier.kind, chat.name, "asked", (*late, asked))
 

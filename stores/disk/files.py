@@ -5,11 +5,12 @@ Synchronous: it runs in the store's one thread, one call at a time.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -63,9 +64,11 @@ class Files:
         """
         try:
             for folder in (self._folder, *(self._folder / name for name in _FOLDERS)):
-                if not folder.is_dir():
+                with suppress(FileExistsError):  # somebody may make it at the same time
                     folder.mkdir()
                     folder.chmod(0o700)
+                if not folder.is_dir():
+                    raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(folder))
         except OSError as error:
             raise StoreUnavailable(
                 f"{error.filename}: it cannot be created: {error.strerror}"

@@ -141,15 +141,16 @@ def _runs(rows: Sequence[Message]) -> tuple[Span, ...]:
     """The rows' numbers as ranges, in their order."""
     if not rows:
         return ()
-    first, last = rows[0].seq, rows[-1].seq
-    if last - first + 1 == len(rows):
-        return ((first, last),)
+    first = rows[0].seq
+    seqs = [row.seq for row in rows]
+    if seqs == list(range(first, first + len(seqs))):
+        return ((first, seqs[-1]),)
     runs: list[Span] = []
-    for row in rows:
-        if runs and runs[-1][1] + 1 == row.seq:
-            runs[-1] = (runs[-1][0], row.seq)
+    for seq in seqs:
+        if runs and runs[-1][1] + 1 == seq:
+            runs[-1] = (runs[-1][0], seq)
         else:
-            runs.append((row.seq, row.seq))
+            runs.append((seq, seq))
     return tuple(runs)
 
 

@@ -136,8 +136,10 @@ def archive(
             return found
         session, encoded, crc = row
         _, snapshot = _read_head(key, encoded, crc)
-        for first, last in sorted(snapshot.spans, reverse=True):
+        # Spans may overlap, where rows were appended while a turn was under way.
+        for first, last in sorted(snapshot.spans, key=lambda span: span[1], reverse=True):
             upto = last if before is None else min(last, before - 1)
+            before = first if before is None else min(first, before)
             if upto >= first and len(found) < limit:
                 rows = database.execute(
                     "SELECT seq, about, blocks, crc FROM messages WHERE session = ? "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import json
 import os
 import pty
 import subprocess
@@ -13,7 +12,7 @@ import sys
 import termios
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import IO, TextIO
+from typing import IO
 
 import pytest
 
@@ -64,7 +63,9 @@ def pipes() -> Iterator[Pipes]:
 
 
 def inbound(message_id: str = "m1") -> Inbound:
-    return Inbound(message_id, "console:default", "message", Sender(OWNER), "hi", message_id=message_id)
+    return Inbound(
+        message_id, "console:default", "message", Sender(OWNER), "hi", message_id=message_id
+    )
 
 
 def reply(console: Console, text: str, to: str | None = "m1") -> Outbound:
@@ -154,9 +155,8 @@ class TestScreen:
             assert live.show(text) == bool(text.strip())
         assert pipes.screen() == "Good \nmorning."
         assert await live.close() == ()
-        await pipes.console.send(
-            pipes.console.key, reply(pipes.console, "  Good \nmorning.\n\n And more"), uncertain=False
-        )
+        whole = reply(pipes.console, "  Good \nmorning.\n\n And more")
+        await pipes.console.send(pipes.console.key, whole, uncertain=False)
         assert pipes.screen() == "Good \nmorning.\n\n And more\n"
 
     async def test_after_a_restart_everything_is_printed(self, pipes: Pipes) -> None:
@@ -273,12 +273,18 @@ async def test_the_end_of_input_waits_for_the_answer(tmp_path: Path, claude: Cla
     with (tmp_path / "questions.txt").open("rb") as file:
         ran = await chat(tmp_path, claude, file)
     assert ran == Ran(0, "You first said: “my name is Alice”\n", "")
-    another, nothing = await asyncio.gather(
+    another, disk = await asyncio.gather(
         chat(tmp_path, claude, b"what is my name?\n", "--session", "other"),
-        chat(tmp_path, claude, b"", CHINWAG_STORE__URL="memory:"),
+        chat(tmp_path, claude, b"my name is Bob\n", CHINWAG_STORE__URL="disk:chats"),
     )
     assert another == Ran(0, "I do not know your name yet.\n", "")
+    assert disk == Ran(0, "Nice to meet you, Bob.\n", "")
+    nothing, disk = await asyncio.gather(
+        chat(tmp_path, claude, b"", CHINWAG_STORE__URL="memory:"),
+        chat(tmp_path, claude, b"what is my name?\n", CHINWAG_STORE__URL="disk:chats"),
+    )
     assert nothing == Ran(0, "", "")
+    assert disk == Ran(0, "Your name is Bob.\n", "")
     assert (tmp_path / "chinwag.db").stat().st_mode & 0o077 == 0
 
 
@@ -390,5 +396,3 @@ async def test_in_a_terminal_there_is_a_prompt_and_a_way_out(
         assert "Traceback" not in terminal.screen
     finally:
         terminal.close()
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from bots.plugins import load_adapter, load_object, load_tool
 from core.errors import ConfigError
 
-SHAPE = '''
+SHAPE = """
     name = "mine"
     limits = Limits()
     def serves(self, key): return False
@@ -21,7 +20,7 @@ SHAPE = '''
     def render(self, markdown): return ()
     async def send(self, key, part, *, uncertain): ...
     def live(self, key, inbound, shown): ...
-'''
+"""
 
 ADAPTERS = f"""
 import msgspec
@@ -113,7 +112,7 @@ class TestFiles:
     def test_by_path_and_without_the_folder_on_the_path(self, folder: Path) -> None:
         assert load_object("tools.py:number", folder) == 17
         assert load_object(f"{folder / 'tools.py'}:number", Path("/")) == 17
-        assert load_object("../%s/tools.py:number" % folder.name, folder) == 17
+        assert load_object(f"../{folder.name}/tools.py:number", folder) == 17
         assert str(folder) not in sys.path
         assert "tools" not in sys.modules
 
@@ -147,9 +146,9 @@ class TestFiles:
         [
             ("missing.py:name", "missing.py: no such file"),
             ("tools.py:missing", "there is no 'missing' in it"),
-            ("tools.py", "want \"path/to/file.py:name\""),
-            ("tools:number", "want \"path/to/file.py:name\""),
-            (".:number", "want \"path/to/file.py:name\""),
+            ("tools.py", 'want "path/to/file.py:name"'),
+            ("tools:number", 'want "path/to/file.py:name"'),
+            (".:number", 'want "path/to/file.py:name"'),
         ],
     )
     def test_a_place_where_there_is_nothing(self, folder: Path, place: str, why: str) -> None:
@@ -172,10 +171,9 @@ class TestEntryPoints:
             ]
         )
 
-        def entry_points(**which: str) -> EntryPoints:
-            return points.select(**which)
+        def entry_points(group: str, name: str) -> EntryPoints:
+            return points.select(group=group, name=name)
 
-        monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
         monkeypatch.setattr("bots.plugins.entry_points", entry_points)
 
     def test_by_name(self, folder: Path) -> None:

@@ -15,7 +15,6 @@ import sqlite3
 import sys
 import time
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +62,7 @@ async def say_at_once(world: World, person: Person, text: str) -> str:
     """Write, and wait for one more message there; what it says. Others may be busy meanwhile."""
     before = len(world.telegram.texts(person))
     world.telegram.write(person, text)
-    await world.until(
-        lambda: len(world.telegram.texts(person)) > before, f"an answer to {text!r}"
-    )
+    await world.until(lambda: len(world.telegram.texts(person)) > before, f"an answer to {text!r}")
     return world.telegram.texts(person)[before]
 
 
@@ -113,7 +110,7 @@ async def test_an_ordinary_day(tmp_path: Path) -> None:
         telegram.fault("getUpdates", GarbageBody())
         telegram.fault("sendMessage", Status(502, html=True))
         world.claude.script(Fail(500, "api_error"))
-        await world.start(None, "--log-level", "debug")
+        await world.start(None, "telegram", "--log-level", "debug")
 
         await world.say(alice, "my name is Alice")
         await world.say(alice, "what is my name?")
@@ -144,7 +141,9 @@ async def test_an_ordinary_day(tmp_path: Path) -> None:
             (alice, work, "Worker"),
         ):
             before = len(telegram.texts(place))
-            telegram.write(alice, f"my name is {name}", place, thread=thread, mention=place is forum)
+            telegram.write(
+                alice, f"my name is {name}", place, thread=thread, mention=place is forum
+            )
             await world.until(lambda b=before, p=place: len(telegram.texts(p)) > b, name)  # type: ignore[misc]
             assert telegram.sent(place)[-1].thread == thread
         telegram.write(alice, "what is my name?", forum, thread=plans, mention=True)
@@ -251,7 +250,16 @@ async def test_strangers_leave_no_trace_and_a_code_makes_the_owner(tmp_path: Pat
         await world.ready()
         (code,) = re.findall(r"/start ([A-Z0-9]{10})\b", world.log())
         before = stored_bytes(tmp_path)
-        for text in ("hello", "/reset", "/start", "/start", "/id", "/start WRONG", "/stop", "/help"):
+        for text in (
+            "hello",
+            "/reset",
+            "/start",
+            "/start",
+            "/id",
+            "/start WRONG",
+            "/stop",
+            "/help",
+        ):
             telegram.write(mallory, text)
         telegram.write(mallory, "hello", club, mention=True)
         telegram.write(mallory, "/reset", club)
@@ -269,6 +277,17 @@ async def test_strangers_leave_no_trace_and_a_code_makes_the_owner(tmp_path: Pat
         assert (await say_at_once(world, bob, f"/start {code}")).startswith("This bot is private")
         telegram.write(bob, "hello")
         telegram.write(bob, "/id")
+        # In a group the owner is heard, and nobody else, whoever they speak to.
+        telegram.write(bob, "what about the hedgehog?", club, mention=True)
+        telegram.write(alice, "my name is Alice", club, mention=True)
+        await world.until(lambda: len(telegram.texts(club)) == 1, "the owner is answered")
+        answer = telegram.sent(club)[0].message_id
+        telegram.write(bob, "and the hedgehog?", club, reply_to=answer)
+        telegram.write(bob, "/reset", club)
+        telegram.write(alice, "what is my name?", club, mention=True)
+        await world.until(lambda: len(telegram.texts(club)) == 2, "nothing was reset")
+        assert last(telegram, club) == "Your name is Alice."
+        assert "hedgehog" not in asked(world)
         await world.quiet()
         assert len(telegram.texts(bob)) == 1
         assert await world.terminate() == 0
@@ -286,7 +305,7 @@ async def test_strangers_leave_no_trace_and_a_code_makes_the_owner(tmp_path: Pat
         assert str(mallory.id) not in asked(world)
         async with SQLiteStore(tmp_path / "chinwag.db", read_only=True) as store:
             keys = [each.key async for each in store.summaries()]
-        assert keys == [f"telegram-chat:{alice.id}"]
+        assert set(keys) == {f"telegram-chat:{alice.id}", f"telegram-chat:{club.id}"}
 
 
 # ---------------------------------------------------------------------- /reset
@@ -434,6 +453,20 @@ async def test_who_is_refused_by_telegram_ends(tmp_path: Path) -> None:
     await asyncio.gather(with_a_twin(), with_a_wrong_token(), with_another_bots_database())
 
 
+async def test_a_telegram_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        nobody = f"http://127.0.0.1:{free_port()}"
+        await world.start(CHINWAG_TELEGRAM__BASE_URL=nobody)
+        await logged(world, "WARNING telegram.unreachable")
+        assert await world.terminate() == 0, "and it can be stopped meanwhile"
+        alice = world.telegram.person("Alice")
+        world.telegram.fault("getMe", Status(502, html=True), times=2)
+        await world.start()
+        await world.say(alice, "my name is Alice")
+        assert await world.terminate() == 0
+        assert "Traceback" not in world.log()
+
+
 async def test_without_a_model_key_people_are_told_and_nothing_is_lost(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         telegram = world.telegram
@@ -464,6 +497,37 @@ async def test_without_a_model_key_people_are_told_and_nothing_is_lost(tmp_path:
 # ---------------------------------------------------------------------- disk and database
 
 
+class DiskOf:
+    """Lets the disk be full for one process: no file of it may grow beyond the size of this one.
+
+    :param log: the database's write-ahead log
+    """
+
+    def __init__(self, pid: int, log: Path) -> None:
+        self._pid = pid
+        self._log = log
+
+    def size(self) -> int:
+        return self._log.stat().st_size
+
+    def fill(self) -> None:
+        self._limit(self.size())
+
+    def make_room(self) -> None:
+        self._limit(resource.RLIM_INFINITY)
+
+    def _limit(self, size: int) -> None:
+        resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+async def logged(world: World, line: str) -> None:
+    """The program has logged this since it was last started."""
+    async with asyncio.timeout(PATIENCE):
+        # Nobody tells us when it writes.
+        while line not in world.log().rpartition("--- start")[2]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
 @linux
 async def test_a_full_disk_confirms_nothing_and_loses_nothing(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
@@ -474,25 +538,36 @@ async def test_a_full_disk_confirms_nothing_and_loses_nothing(tmp_path: Path) ->
         for number in range(10):
             await world.say(alice, f"the log of the database grows beyond our own: {number}")
         assert world.child is not None
-        size = (tmp_path / "chinwag.db-wal").stat().st_size
-        assert size > 2 * len(world.log()), "the program can still write its log"
-        resource.prlimit(world.child.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        full = DiskOf(world.child.pid, tmp_path / "chinwag.db-wal")
+        assert full.size() > 2 * len(world.log()), "the program can still write its log"
+        full.fill()
         calls = len(world.claude.requests)
         telegram.write(alice, "what is my name?")
         telegram.write(bob, "my name is Bob")
-        await world.until(lambda: "telegram.not_accepted" in world.log(), "a loud log")
+        await logged(world, "WARNING telegram.not_accepted")
         polls = len(telegram.calls)
         await world.until(lambda: len(telegram.calls) > polls, "it tries again")
         assert len(telegram.unconfirmed()) == 2, "nothing is confirmed"
         assert len(world.claude.requests) == calls
         assert telegram.texts(bob) == []
-        infinite = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-        resource.prlimit(world.child.pid, resource.RLIMIT_FSIZE, infinite)
+        full.make_room()
         await world.until(lambda: last(telegram, alice) == "Your name is Alice.", "Alice goes on")
         await world.until(lambda: len(telegram.texts(bob)) == 1, "and Bob")
         await world.quiet()
-        assert await world.terminate() == 0
         assert len(telegram.texts(alice)) == 12
+
+        # Full at the commit: an answer is not said before it is kept.
+        slow = world.claude.brain = Slow(1)
+        telegram.write(alice, "tell me slowly")
+        await asyncio.wait_for(slow.begun.wait(), PATIENCE)
+        full.fill()
+        await logged(world, "ERROR store")
+        assert len(telegram.texts(alice)) == 12
+        full.make_room()
+        await world.until(lambda: "tale19" in last(telegram, alice), "it is said in the end")
+        await world.quiet()
+        assert len(telegram.texts(alice)) == 13
+        assert await world.terminate() == 0
         snapshot = await world.snapshot(f"telegram-chat:{alice.id}")
         assert_valid(snapshot)
 
@@ -601,9 +676,7 @@ async def test_one_conversation_that_cannot_be_read_hurts_only_itself(tmp_path: 
         await world.quiet()
         assert await world.terminate() == 0
         with sqlite3.connect(tmp_path / "chinwag.db") as database:
-            aside = dict(
-                database.execute("SELECT key, head FROM sessions WHERE aside IS NOT NULL")
-            )
+            aside = dict(database.execute("SELECT key, head FROM sessions WHERE aside IS NOT NULL"))
         database.close()
         assert aside.keys() == {key(alice), key(bob), key(dave)}, "nothing was written over"
         assert aside[key(alice)] == newer
@@ -736,7 +809,9 @@ async def test_what_is_hard_to_say_is_said(tmp_path: Path) -> None:
         words = [f"w{number:06}" for number in range(12_500)]
         text = " ".join(words)
         assert len(text) >= 99_999
-        claude.script(Say(text, deltas=tuple(text[at : at + 500] for at in range(0, len(text), 500))))
+        claude.script(
+            Say(text, deltas=tuple(text[at : at + 500] for at in range(0, len(text), 500)))
+        )
         before = len(telegram.texts(alice))
         telegram.write(alice, "say very much")
         await world.until(lambda: words[-1] in last(telegram, alice), "the last word")
@@ -816,9 +891,6 @@ async def test_an_adapter_of_somebody_else_in_one_file(tmp_path: Path) -> None:
                 assert (await reader.readline()).decode() == f"{answer}\n"
         await world.say(alice, "what is my name?")
         assert last(world.telegram, alice) == "I do not know your name yet."
-        # What is said to somebody who has left waits until they are here again.
-        writer.write(b"my name is Ada Lovelace\n")
-        await writer.drain()
         writer.close()
         await writer.wait_closed()
         assert await world.terminate() == 0

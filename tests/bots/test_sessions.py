@@ -36,9 +36,7 @@ def answered(snapshot: Snapshot, number: int, answer: list[dict[str, object]]) -
         f"u{number}", KEY, "message", Sender("telegram:42", "Ada"), f"question {number}", at=NOON
     )
     after = changes.accept(snapshot, inbound)
-    after = changes.start(
-        after, execution=f"e{number}", now=NOON, memory=ConversationMemory(4, 2)
-    )
+    after = changes.start(after, execution=f"e{number}", now=NOON, memory=ConversationMemory(4, 2))
     fence = Fence(after.epoch, f"e{number}")
     after = changes.commit(
         after, fence, [encode_blocks(answer)], ['"x"'], Usage(10, 5, 0, 100), NOON
@@ -160,7 +158,10 @@ async def test_export_beside_a_running_bot(settings: Settings, running: BotStore
 async def test_pages_join_without_a_gap(
     settings: Settings, running: BotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = await lines(export_session(settings, KEY)), await lines(list_sessions(settings, "", True))
+    whole = (
+        await lines(export_session(settings, KEY)),
+        await lines(list_sessions(settings, "", True)),
+    )
     for page in (1, 3):
         monkeypatch.setattr("bots.sessions.PAGE", page)
         again = (

@@ -465,10 +465,8 @@ async def test_a_second_part_that_was_leaving_before_a_move_is_uncertain() -> No
         house.screen.script = [Moved("test:1", "test:9"), None, crash.wait]  # type: ignore[list-item]
         # Both chats have a part that was about to leave when the process died.
         other = Outbound(id="x", body="other", state="sending")
-        await house.conversations._snapshots.update(
-            "test:9",
-            lambda before: replace(house.conversations._begin(), outbox=(other,)),
-        )
+        begun = replace(house.conversations._begin(), outbox=(other,))
+        await old.save(SessionRef(key="test:9"), begun, replaces=None)
         await settle(300)
         assert house.screen.keys == ["test:9"]
         assert house.screen.uncertain[-2:] == [True, True]

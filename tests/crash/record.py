@@ -135,7 +135,6 @@ class Recorded(World):
         self.events: list[LogEvent] = []
         self.life = 0
         self.kills = 0
-        self.listens = False  # whether this life has asked for updates
         # The failpoints of the next lives that begin without one of their own.
         self.points: deque[str] = deque()
         self.allowed: list[Person] = []
@@ -186,7 +185,6 @@ class Recorded(World):
         if failpoint is None and self.points:
             failpoint = self.points.popleft()
         self._point = failpoint or ""
-        self.listens = False
         await super().start(failpoint, "--log-json", *arguments, **environ)
 
     def environ(self, **more: str) -> dict[str, str]:
@@ -238,9 +236,7 @@ class Recorded(World):
     # ------------------------------------------------------------------ what Telegram sees
 
     def _hear(self, event: str, details: Json) -> None:
-        if event == "called":
-            self.listens |= details["method"] == "getUpdates" and _request.get().life == self.life
-        elif event == "delivered":
+        if event == "delivered":
             self._note(Delivered(update=details["update_id"]))
         elif event == "confirmed":
             self._note(Confirmed(update=details["update_id"]))

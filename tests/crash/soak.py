@@ -58,10 +58,11 @@ from tests.history_checker import (
 END_SECONDS: Final = 90.0  # for the program to finish, when the trouble is over
 STRANGERS: Final = 5
 GROUP_EVERY: Final = 10  # so many chats
-MOST_WAITING: Final = 6  # unanswered messages of a chat: fewer than an inbox holds
-PER_SECOND: Final = 25.0
+MOST_WAITING: Final = 5  # unanswered messages of a chat: fewer than an inbox holds
+PER_SECOND: Final = 12.0
 BAD_ANSWERS: Final = 0.08
 FAULT_EVERY: Final = 0.4
+LIFE_SECONDS: Final = 8.0  # of a process, at most
 PROGRESS_EVERY: Final = 5.0
 
 Tell = Callable[[str], None]
@@ -109,7 +110,7 @@ class Soak:
         ]
         self._waiting: Counter[int] = Counter()
         self._rules: list[Rule] = []
-        self._resting = False
+        self._replies = 0
 
     def _group(self, owner: Person) -> Chat:
         return self.world.telegram.group(f"Friends of {owner.name}", owner=owner)
@@ -137,7 +138,6 @@ class Soak:
                     group.create_task(each)
 
     async def _calm(self) -> list[Finding]:
-        self._resting = True
         self._bad_answers = 0.0
         for rule in self._rules:
             rule.cancel()
@@ -189,6 +189,7 @@ class Soak:
     def _hear(self, event: str, details: dict[str, Any]) -> None:
         # One reply may answer several messages: this is no more than a brake.
         if event == "sent":
+            self._replies += 1
             self._waiting[details["chat_id"]] = 0
 
     # ------------------------------------------------------------------ trouble
@@ -197,7 +198,7 @@ class Soak:
         while True:
             await asyncio.sleep(self._chance.expovariate(1 / FAULT_EVERY))
             method = self._chance.choices(
-                ("sendMessage", "getUpdates", "sendChatAction", "get*", "*"), (12, 4, 2, 1, 1)
+                ("sendMessage", "getUpdates", "sendChatAction", "get*", "*"), (14, 3, 2, 1, 1)
             )[0]
             times = self._chance.choice((1, 1, 1, 2, 3))
             self._rules.append(self.world.telegram.fault(method, self._fault(method), times=times))
@@ -240,26 +241,28 @@ class Soak:
     async def _killer(self) -> None:
         while True:
             way = self._chance.random()
-            if way < 0.1:
+            if way < 0.15:
                 # While it starts.
                 await self.world.start()
                 await asyncio.sleep(self._chance.uniform(0.0, 1.5))
-            elif way < 0.5:
-                await self.world.start()
-                await self._listening()
-                await asyncio.sleep(min(self._chance.expovariate(1 / 1.5), 8.0))
-            else:
+                await self._kill()
+            elif way < 0.6:
                 point = self._chance.choice(failpoints.NAMES)
                 await self.world.start(f"{point}:{int(self._chance.triangular(1, 40, 1))}")
-                await self._died(6.0)
+                await self._died(LIFE_SECONDS)
+                await self._kill()
+            # Every other life gets something done: a message that was begun three times without
+            # success is given up, and from apologies nothing can be learned. It ends in the
+            # moment of a reply, or a little after.
+            await self.world.start()
+            await self._has_replied(self._chance.randint(1, 80))
+            await asyncio.sleep(self._chance.choice((0.0, 0.0, self._chance.uniform(0.0, 0.5))))
             await self._kill()
 
-    async def _listening(self) -> None:
-        """Until it asks for updates, or is dead."""
+    async def _has_replied(self, often: int) -> None:
+        enough = self._replies + often
         with suppress(TimeoutError):
-            async with asyncio.timeout(20):
-                while self._alive() and not self.world.listens:  # noqa: ASYNC110 (two sources)
-                    await asyncio.sleep(0.02)
+            await self.world.telegram.until(lambda: self._replies >= enough, LIFE_SECONDS)
 
     async def _died(self, seconds: float) -> None:
         assert self.world.child is not None

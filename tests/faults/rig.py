@@ -83,6 +83,7 @@ class Rig:
         self.options = Options("/", when_busy, on_unknown_outcome)
         self.owner = owner
         # The platform.
+        self.said = 0
         self.updates: list[Inbound] = []
         self.offset = 0
         self.moves: dict[str, str] = {}
@@ -103,7 +104,7 @@ class Rig:
 
     def says(self, text: str, chat: str = CHAT, **fields: Any) -> Inbound:
         """A new update of the platform. It is there until it is confirmed."""
-        number = len(self.updates) + 1
+        number = self.said = self.said + 1
         inbound = Inbound(
             id=f"u{number:05}",
             key=self.now_at(chat),
@@ -116,11 +117,16 @@ class Rig:
         self.updates.append(inbound)
         return inbound
 
+    def says_again(self, inbound: Inbound) -> None:
+        """The platform repeats itself."""
+        self.updates.append(inbound)
+
     def moves_to(self, new: str, chat: str = CHAT, *, announced: bool = True) -> None:
         old = self.now_at(chat)
         if announced:
             self.says(new, chat, kind="moved")
-        self.moves[old] = new
+        if old != new:
+            self.moves[old] = new
 
     def now_at(self, key: str) -> str:
         """Where a chat that had this key is now."""
@@ -170,6 +176,7 @@ class Rig:
         """An orderly end, as far as the bot manages, and a new life."""
         if self.life is not None:
             await self.life.stop()
+            self.allow_repeats()
             self.restarts += 1
         self.life = _Life(self)
 
@@ -230,11 +237,9 @@ class _Life:
         self.rig = rig
         self.dead = False
         self.ending = False
-        self.store = FaultyStore(rig.disk, rig.plan, rounds=rig.rounds, struck=rig.struck)
+        self.store = FaultyStore(rig.disk, self._planned, rounds=rig.rounds, struck=rig.struck)
         self.engine = EmbeddedEngine(rig.clock)
-        self.gate = Gate(
-            self.store.notes, rig.clock, open_to_all=rig.owner, per_minute=1_000_000
-        )
+        self.gate = Gate(self.store.notes, rig.clock, open_to_all=rig.owner, per_minute=1_000_000)
         self.conversations = Conversations(
             self.store,
             Agent(memory=BOT_MEMORY, tools=(_noting(self),)),
@@ -267,6 +272,10 @@ class _Life:
     def breathe(self) -> None:
         if self.dead:
             raise Dead
+
+    def _planned(self, call: Call) -> Fault | None:
+        """The plan of the moment: a story makes others while it goes on."""
+        return self.rig.plan(call)
 
     async def _work(self) -> None:
         async for key in self.store.unfinished():
@@ -301,16 +310,15 @@ class _Life:
         self, batch: list[Inbound], chain: Iterable[int], passed: list[bool]
     ) -> None:
         for index in chain:
-            await self.accept(batch[index])
+            if batch[index].kind != "edit":
+                await self.accept(batch[index])
             passed[index] = True
 
     async def accept(self, inbound: Inbound) -> object:
         self.rig.write("tried", inbound.key, inbound.id, inbound.text)
         acceptance = await self.conversations.accept(inbound)
         self.breathe()
-        self.rig.write(
-            type(acceptance).__name__.lower(), inbound.key, inbound.id, inbound.text
-        )
+        self.rig.write(type(acceptance).__name__.lower(), inbound.key, inbound.id, inbound.text)
         if isinstance(acceptance, Accepted | Duplicate) and inbound.text == "/stop":
             self._note_dropped(inbound)
         if not isinstance(acceptance, Refused):
@@ -328,7 +336,8 @@ class _Life:
         ) + str([event.text for event in rig.log if event.what == "shown"])
         for event in rig.log:
             same = rig.now_at(event.key) == rig.now_at(stop.key)
-            if event.what == "accepted" and event.name < stop.id and same:
+            taken = event.what in ("accepted", "duplicate")
+            if taken and event.name != stop.id and same:
                 for token in set(tokens(event.text)) - set(TOKEN.findall(left)):
                     rig.write("dropped", event.key, event.name, token)
 
@@ -442,7 +451,7 @@ class _Echo:
             raise error
         called = str([bytes(each.blocks) for each in exchange if each.role == "assistant"])
         for token in re.findall(r"(t\d+) tool", asked):
-            if f"\"{token}\"" not in called:
+            if f'"{token}"' not in called:
                 rig.call_ids += 1
                 return calls(ToolCall(f"call-{rig.call_ids}", "note", {"token": token}))
         echo = " ".join(tokens(asked))

@@ -1,5 +1,6 @@
 """The n-th call fails, for n = 1, 2, ... until a run meets no failure: of the store, of the
-platform, of the model. After all time has passed nothing may be lost, doubled, out of order or half.
+platform, of the model. After all time has passed nothing may be lost, doubled, out of order or
+half.
 
 Each run is a scenario of a few messages in milliseconds. What is checked is in `verdict.py`, how
 the world behaves in `rig.py`.

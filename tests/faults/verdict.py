@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from core import history, phrases
@@ -94,8 +95,7 @@ class _Chat:
                 later.name == event.name or set(tokens(event.text)) & set(tokens(later.text))
             ):
                 return True
-        resets = (each for each in self.accepted.values() if each.text == "/reset")
-        if any(each.name > event.name for each in resets):
+        if event in self._before_resets():
             return True
         outbox = self.stored.outbox if self.stored else ()
         kept = [part for part in outbox if part.state in ("held", "failed")]
@@ -104,9 +104,16 @@ class _Chat:
             for part in kept
         )
 
+    def _before_resets(self) -> list[Event]:
+        """What was accepted before the last /reset."""
+        accepted = list(self.accepted.values())
+        resets = [index for index, event in enumerate(accepted) if event.text == "/reset"]
+        return accepted[: resets[-1]] if resets else []
+
     def twice(self) -> Iterator[str]:
+        hold = self.rig.options.on_unknown_outcome == "hold"
         for part, times in Counter(event.name for event in self.shown).items():
-            if times > 1 + self.rig.may_repeat.get(part, 0):
+            if times > 1 + (0 if hold else self.rig.may_repeat.get(part, 0)):
                 yield f"twice: {part} was shown {times} times"
         answers: dict[str, set[str]] = {}
         for event in self.shown:
@@ -123,39 +130,34 @@ class _Chat:
             yield f"order: said {said}, answered {first}"
         parts = list(dict.fromkeys(event.name for event in self.shown))
         for turn in {part.rpartition(".")[0] for part in parts}:
-            numbers = [int(part.rpartition(".")[2]) for part in parts if part.startswith(f"{turn}.")]
+            numbers = [
+                int(part.rpartition(".")[2]) for part in parts if part.startswith(f"{turn}.")
+            ]
             if numbers != sorted(numbers):
                 yield f"order: the parts of {turn} came as {numbers}"
 
     def foreign(self) -> Iterator[str]:
-        said = {token for event in self.events if event.what == "tried" for token in tokens(event.text)}
+        said = {
+            token for event in self.events if event.what == "tried" for token in tokens(event.text)
+        }
         for event in self.shown:
             if strange := set(tokens(event.text)) - said:
                 yield f"foreign: {strange} was never said here"
 
     def reset(self) -> Iterator[str]:
         """From the moment that it is accepted nothing older begins to be said."""
-        for event in self.accepted.values():
+        accepted = list(self.accepted.values())
+        for index, event in enumerate(accepted):
             if event.text != "/reset":
                 continue
-            old = {
-                token
-                for each in self.accepted.values()
-                if each.name < event.name
-                for token in tokens(each.text)
-            }
-            later = self.events[self.events.index(event) :]
-            for each in later:
+            old = {token for each in accepted[:index] for token in tokens(each.text)}
+            for each in self.events[self.events.index(event) :]:
                 if each.what == "began" and old & set(tokens(each.text)):
                     yield f"reset: {each.text!r} was said after {event.name}"
-        if self.stored is not None:
-            yield from self._remembered(self.stored)
-
-    def _remembered(self, stored: Snapshot) -> Iterator[str]:
-        resets = [event.name for event in self.accepted.values() if event.text == "/reset"]
-        text = " ".join(text_of(message.blocks) for message in stored.messages)
-        for event in self.accepted.values():
-            if resets and event.name < resets[-1] and set(tokens(event.text)) & set(tokens(text)):
+        stored = self.stored.messages if self.stored else ()
+        text = " ".join(text_of(message.blocks) for message in stored)
+        for event in self._before_resets():
+            if set(tokens(event.text)) & set(tokens(text)):
                 yield f"reset: {event.text!r} is still in the history"
 
     def stopped(self) -> Iterator[str]:
@@ -197,7 +199,7 @@ def _history(rows: list[Message]) -> Iterator[str]:
     if rows and (rows[0].role, rows[-1].role) != ("user", "assistant"):
         yield f"history: it goes from {rows[0].role} to {rows[-1].role}"
     asked: tuple[str, ...] = ()
-    for before, row in zip(rows, rows[1:], strict=False):
+    for before, row in pairwise(rows):
         if before.role == row.role == "assistant":
             yield f"history: two answers at {row.seq}"
     for row in rows:

@@ -152,7 +152,16 @@ async def test_second_process_is_refused_until_the_first_is_dead(path: Path) -> 
         assert await store.check() == []
 
 
-@pytest.mark.parametrize("content", [b"x", b"hello\n" * 1000, os.urandom(5000), b"SQLite format 3"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"x",
+        b"hello\n" * 1000,
+        b"\xff" * 5000,
+        b"SQLite format 3",
+        b"SQLite format 3\0" + b"x" * 5000,
+    ],
+)
 @pytest.mark.parametrize("read_only", [False, True])
 async def test_what_is_no_database_is_left_alone(
     path: Path, content: bytes, read_only: bool
@@ -319,6 +328,15 @@ async def test_no_thread_is_left_when_opening_is_cancelled(path: Path) -> None:
         assert len(threads()) == 1
         steps += 1 + steps // 10
     await opens(path)
+
+
+async def test_what_the_promises_rest_on(store: SQLiteStore) -> None:
+    def settings(database: sqlite3.Connection) -> list[object]:
+        names = ("journal_mode", "synchronous", "secure_delete", "temp_store", "mmap_size")
+        return [database.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+
+    full, memory = 2, 2
+    assert await store._write(settings) == ["wal", full, 1, memory, 0]
 
 
 # ---------------------------------------------------------------------- reading only
@@ -631,6 +649,20 @@ async def test_nobody_waits_for_a_writer_that_was_cancelled(store: SQLiteStore) 
         await save
     await store.save(ref("t:2"), begun(), replaces=None)
     await store.load(ref("t:1"))
+
+
+async def test_closing_waits_for_what_is_being_written(path: Path) -> None:
+    began = threading.Event()
+
+    def slowly(database: sqlite3.Connection) -> str:
+        began.set()
+        time.sleep(0.05)
+        return "done"
+
+    async with SQLiteStore(path) as store:
+        write = asyncio.create_task(store._write(slowly))
+        assert await asyncio.to_thread(began.wait, 5)
+    assert await write == "done"
 
 
 # ---------------------------------------------------------------------- how it lies there

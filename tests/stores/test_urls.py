@@ -23,8 +23,8 @@ def test_a_path_is_relative_to_the_base_or_absolute(tmp_path: Path) -> None:
     for scheme, kind in (("sqlite", SQLiteStore), ("disk", DiskStore)):
         for rest in ("chats", str(tmp_path / "chats")):
             store = open_store(f"{scheme}:{rest}", tmp_path)
-            assert type(store) is kind
-            assert store.path == tmp_path / "chats"  # type: ignore[attr-defined]
+            assert isinstance(store, kind)
+            assert store.path == tmp_path / "chats"
     assert list(tmp_path.iterdir()) == []
 
 
