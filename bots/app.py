@@ -227,6 +227,7 @@ class _Program:
         )
 
     async def run(self, stop: asyncio.Event) -> int:
+        await self._conversations.open()
         async for key in self._store.unfinished():
             await self._engine.submit(key, "")
         async with AsyncExitStack() as stack:

@@ -8,7 +8,7 @@ about who may speak: it turns events into Inbound values, and bodies into messag
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -38,13 +38,32 @@ Acceptance = Accepted | Duplicate | Refused
 Accept = Callable[[Inbound], Awaitable[Acceptance]]
 
 
+class Rate(msgspec.Struct, frozen=True):
+    """How much a platform lets leave for one chat.
+
+    :param burst: how many at once, after a silence; at least 1
+    :param per_second: how many go on after that
+    """
+
+    burst: int
+    per_second: float
+
+
 class Limits(msgspec.Struct, frozen=True):
     """What a platform can do.
 
     :param can_look_up: `send(uncertain=True)` finds out whether the part was sent before
+    :param rate_of: the rate of the chat with this key; None: the platform sets none
     """
 
     can_look_up: bool = False
+    rate_of: Callable[[str], Rate] | None = None
+
+    def rate(self, key: str) -> Rate | None:
+        return self.rate_of(key) if self.rate_of else None
+
+
+May = Callable[[Literal["edit", "typing"]], bool]
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -104,9 +123,11 @@ class Adapter(Protocol):
         """
         ...
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...]) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
         """
         :param inbound: the message being answered
         :param shown: ids of messages that an earlier attempt left on the screen
+        :param may: asked before each request: whether it may leave now. If so, it counts, for
+            everything that leaves for a chat shares one budget; if not, it is left out
         """
         ...

@@ -102,8 +102,9 @@ class Conversations:
         self._submit = submit
         self._options = options
         self._snapshots = Snapshots(store, clock, self.ref)
+        self._pace = Pace(clock, store.notes)
         self._delivery = Delivery(
-            self._snapshots, Pace(clock), clock, options.on_unknown_outcome, self._move
+            self._snapshots, self._pace, clock, options.on_unknown_outcome, self._move
         )
         self._busy: dict[str, _Busy] = {}
         self._told_no_model: dict[str, float] = {}
@@ -114,6 +115,13 @@ class Conversations:
 
     def ref(self, key: str) -> SessionRef:
         return SessionRef(key=key, agent=self._agent.name, cwd=self._options.cwd)
+
+    async def open(self) -> None:
+        """Remember what an earlier process was told. Before anything else.
+
+        :raises StoreError: what the store raises
+        """
+        await self._pace.open()
 
     async def update(self, key: str, change: Callable[[Snapshot], Snapshot]) -> Snapshot | None:
         """Change what is stored; None when nothing is."""
@@ -367,9 +375,12 @@ class Conversations:
         self, key: str, adapter: Adapter, snapshot: Snapshot, turn: Turn, fence: Fence
     ) -> Again | None:
         asked = [inbound for inbound in snapshot.inbox if inbound.id in turn.taken][-1]
+        rate = adapter.limits.rate(key)
         on_screen: tuple[str, ...] = ()
         try:
-            live = adapter.live(key, asked, turn.shown)
+            live = adapter.live(
+                key, asked, turn.shown, lambda leaving: self._pace.may(key, rate, leaving)
+            )
             try:
                 finished = await self._run(key, snapshot, turn, fence, asked, live.show)
             finally:

@@ -50,7 +50,8 @@ class Delivery:
             part = snapshot.next_part if snapshot else None
             if part is None:
                 return None
-            wait = self._pace.wait(key)
+            rate = adapter.limits.rate(key)
+            wait = self._pace.wait(key, rate)
             if wait > SHORT_WAIT:
                 return wait
             if wait > 0:
@@ -58,6 +59,7 @@ class Delivery:
             elif part.state == "waiting":
                 await self._change(key, changes.sending, part)
             else:
+                self._pace.take(key, rate)
                 await self._send(key, adapter, part)
 
     async def _send(self, key: str, adapter: Adapter, part: Outbound) -> None:
@@ -72,7 +74,7 @@ class Delivery:
             receipt = await adapter.send(key, part, uncertain=uncertain)
         except TryLater as error:
             emit("send.later", key, part=part.id, seconds=error.seconds)
-            self._pace.later(key, error.seconds)
+            await self._pace.later(key, error.seconds)
             await self._put_back(key, part, uncertain)
         except OutcomeUnknown as error:
             trouble("send.unknown", key, part=part.id, error=str(error))

@@ -1,29 +1,111 @@
-"""Pace: when something may leave for a chat. In memory, and only what a platform told us.
+"""Pace: when something may leave for a chat, and what first.
 
-A penalty is kept per chat until it is over, so that nobody asks again before. It is lost with the
-process: the platform then tells us once more.
+Everything that leaves for one chat draws on one budget: finals, approvals, edits, signs of typing.
+Finals wait for it; what only decorates them is left out when little remains. A penalty that a
+platform has named is kept until it is over, also over a restart, so that nobody asks again before.
+Whether a person may write is no affair of this file: that is `gate.py`.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
+import msgspec
+
+from core.adapter import Rate
 from core.clock import Clock
+from core.store import Notes
+
+NOTE: Final = "pace.penalties"
+# A shorter penalty is over before a restart is.
+KEPT_FROM: Final = 5.0
+LONGEST_PENALTY: Final = 86_400.0
 
 # 1, 2, 4, ... seconds after the first failure; the ninth doubling is beyond the longest wait, and
 # an outage of days must not overflow a float.
 LONGEST_WAIT: Final = 300.0
 _DOUBLINGS: Final = 9
+_BUCKETS: Final = 1_000
+
+Leaving = Literal["final", "approval", "edit", "typing"]
+# How much must be left for what matters more.
+_RESERVED: Final[dict[Leaving, int]] = {"final": 0, "approval": 0, "edit": 1, "typing": 2}
+
+
+class _Bucket(msgspec.Struct):
+    tokens: float
+    at: float
 
 
 class Pace:
-    def __init__(self, clock: Clock) -> None:
+    """
+    :param notes: where penalties outlive the process; None: nowhere
+    """
+
+    def __init__(self, clock: Clock, notes: Notes | None = None) -> None:
         self._clock = clock
+        self._notes = notes
         self._until: dict[str, float] = {}
         self._failures: dict[str, int] = {}
+        self._buckets: dict[str, _Bucket] = {}
 
-    def wait(self, key: str) -> float:
-        """Seconds until something may leave for this chat; 0: now."""
+    async def open(self) -> None:
+        """Remember what platforms told an earlier process.
+
+        :raises StoreError: what the store raises
+        """
+        kept = _decoded(await self._notes.get(NOTE)) if self._notes else {}
+        wall, now = self._clock.now(), self._clock.monotonic()
+        for key, until in kept.items():
+            # The wall clock may have jumped meanwhile, but nobody is punished for longer than this.
+            seconds = min((until - wall) / 1000, LONGEST_PENALTY)
+            if seconds > 0:
+                self._until[key] = now + seconds
+
+    def wait(self, key: str, rate: Rate | None = None, leaving: Leaving = "final") -> float:
+        """Seconds until this may leave for this chat; 0: now."""
+        return max(self._penalty(key), self._shortage(key, rate, leaving))
+
+    def take(self, key: str, rate: Rate | None) -> None:
+        """Something leaves."""
+        if rate is None:
+            return
+        self._bucket(key, rate).tokens -= 1
+        if len(self._buckets) > _BUCKETS:
+            self._drop_full(rate)
+
+    def may(self, key: str, rate: Rate | None, leaving: Leaving) -> bool:
+        """Whether it may leave now; if so, it counts."""
+        if self.wait(key, rate, leaving) > 0:
+            return False
+        self.take(key, rate)
+        return True
+
+    async def later(self, key: str, seconds: float) -> None:
+        """The platform asks us to wait. A longer penalty that is not over yet stays.
+
+        :raises StoreError: it is not remembered over a restart
+        """
+        self._wait_for(key, seconds)
+        if self._notes is not None and seconds > KEPT_FROM:
+            await self._keep(self._notes)
+
+    def failed(self, key: str) -> None:
+        """A request failed in a way that says nothing: wait 1, 2, 4, ... 300 seconds."""
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        self._wait_for(key, min(2.0 ** min(count - 1, _DOUBLINGS), LONGEST_WAIT))
+
+    def succeeded(self, key: str) -> None:
+        """A request went through. A penalty that another one met meanwhile is not over by that."""
+        self._failures.pop(key, None)
+
+    # ------------------------------------------------------------------ penalties
+
+    def _wait_for(self, key: str, seconds: float) -> None:
+        until = self._clock.monotonic() + seconds
+        self._until[key] = max(until, self._until.get(key, until))
+
+    def _penalty(self, key: str) -> float:
         until = self._until.get(key)
         if until is None:
             return 0.0
@@ -32,16 +114,51 @@ class Pace:
             del self._until[key]
         return max(0.0, seconds)
 
-    def later(self, key: str, seconds: float) -> None:
-        """The platform asks us to wait. A longer penalty that is not over yet stays."""
-        until = self._clock.monotonic() + seconds
-        self._until[key] = max(until, self._until.get(key, until))
+    async def _keep(self, notes: Notes) -> None:
+        """All that are not over; those of another process on the same database stay."""
+        while True:
+            was = await notes.get(NOTE)
+            wall, now = self._clock.now(), self._clock.monotonic()
+            ours = {key: wall + round((until - now) * 1000) for key, until in self._until.items()}
+            kept = {
+                key: max(until, ours.get(key, until)) for key, until in _decoded(was).items()
+            } | {key: until for key, until in ours.items() if key not in _decoded(was)}
+            value = msgspec.json.encode({key: at for key, at in kept.items() if at > wall})
+            if await notes.put(NOTE, value, was=was):
+                return
 
-    def failed(self, key: str) -> None:
-        """A request failed in a way that says nothing: wait 1, 2, 4, ... 300 seconds."""
-        count = self._failures[key] = self._failures.get(key, 0) + 1
-        self.later(key, min(2.0 ** min(count - 1, _DOUBLINGS), LONGEST_WAIT))
+    # ------------------------------------------------------------------ the budget
 
-    def succeeded(self, key: str) -> None:
-        """A request went through. A penalty that another one met meanwhile is not over by that."""
-        self._failures.pop(key, None)
+    def _shortage(self, key: str, rate: Rate | None, leaving: Leaving) -> float:
+        if rate is None:
+            return 0.0
+        wanted = 1 + min(_RESERVED[leaving], rate.burst - 1)
+        return max(0.0, (wanted - self._bucket(key, rate).tokens) / rate.per_second)
+
+    def _bucket(self, key: str, rate: Rate) -> _Bucket:
+        now = self._clock.monotonic()
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = _Bucket(rate.burst, now)
+        gained = (now - bucket.at) * rate.per_second
+        bucket.tokens = min(float(rate.burst), bucket.tokens + gained)
+        bucket.at = now
+        return bucket
+
+    def _drop_full(self, rate: Rate) -> None:
+        """A full bucket is as good as none: chats that are silent cost nothing."""
+        now = self._clock.monotonic()
+        slowest = rate.burst / rate.per_second
+        self._buckets = {
+            key: bucket for key, bucket in self._buckets.items() if now - bucket.at < slowest
+        }
+
+
+def _decoded(note: bytes | None) -> dict[str, int]:
+    """What cannot be read is nothing: at worst a platform tells us once more."""
+    if note is None:
+        return {}
+    try:
+        return msgspec.json.decode(note, type=dict[str, int])
+    except msgspec.MsgspecError:
+        return {}

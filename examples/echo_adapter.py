@@ -23,7 +23,7 @@ import time
 
 import msgspec
 
-from core.adapter import Accept, Limits, Live, Receipt, Refused
+from core.adapter import Accept, Limits, Live, May, Receipt, Refused
 from core.errors import StoreUnavailable, TryLater
 from core.keys import SessionKey
 from core.messages import Inbound, Outbound, Sender, clean
@@ -94,7 +94,7 @@ class EchoAdapter:
                 raise TryLater(60) from error
         return Receipt((part.id,))
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...]) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
         return Silent()
 
     async def _converse(

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from core import changes
 from core.errors import StaleSnapshot
+from core.keys import check_key
 from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
@@ -125,9 +126,10 @@ class MemoryStore:
             return
         inside = f"{old}/"
         # The longest first, so that none lands on one still to move.
-        keys = (key for key in self._table.sessions if key == old or key.startswith(inside))
-        for key in sorted(keys, reverse=True):
-            self._move_one(key, new + key[len(old) :])
+        keys = [key for key in self._table.sessions if key == old or key.startswith(inside)]
+        targets = {key: check_key(new + key[len(old) :]) for key in sorted(keys, reverse=True)}
+        for key, target in targets.items():
+            self._move_one(key, target)
 
     async def set_aside(self, ref: SessionRef) -> None:
         if kept := self._take(ref.key):

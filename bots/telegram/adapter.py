@@ -23,10 +23,11 @@ from bots.telegram.parse import Address, Me, Scope, address, parse
 from bots.telegram.poll import Backoff, Poller, insist
 from bots.telegram.render import render
 from bots.telegram.wire import bot_at
-from core.adapter import Accept, Acceptance, Limits, Live, Receipt, Refused
+from core.adapter import Accept, Acceptance, Limits, Live, May, Rate, Receipt, Refused
 from core.clock import Clock, SystemClock
 from core.errors import PlatformRefused, Undeliverable
 from core.events import emit
+from core.keys import SessionKey
 from core.messages import Inbound, Outbound
 
 BASE_URL: Final = "https://api.telegram.org"
@@ -38,6 +39,12 @@ MAX_DECLINES: Final = 64
 _TOKEN: Final = re.compile(r"[A-Za-z0-9:_-]+")
 _MESSAGE_ID: Final = re.compile(r"[1-9][0-9]{0,15}")
 _NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
+
+
+# Telegram names no rate for a private chat but says to keep to one message a second, short bursts
+# aside; of a group it takes twenty a minute, and what is left after a burst goes on at that pace.
+_PRIVATE: Final = Rate(burst=20, per_second=1.0)
+_GROUP: Final = Rate(burst=8, per_second=0.2)
 
 
 class _Entity(msgspec.Struct, frozen=True):
@@ -55,6 +62,12 @@ class _Body(msgspec.Struct, frozen=True):
     entities: tuple[_Entity, ...] = ()
 
 
+def _rate_of(key: str) -> Rate:
+    parsed = SessionKey.parse(key)
+    return _GROUP if parsed is not None and parsed.parts[0].startswith("-") else _PRIVATE
+
+
+_LIMITS: Final = Limits(can_look_up=False, rate_of=_rate_of)
 _decode_body: Final = msgspec.json.Decoder(_Body).decode
 
 
@@ -98,7 +111,7 @@ class TelegramAdapter:
 
     @property
     def limits(self) -> Limits:
-        return Limits(can_look_up=False)
+        return _LIMITS
 
     def serves(self, key: str) -> bool:
         return address(key, self._account) is not None
@@ -165,10 +178,10 @@ class TelegramAdapter:
             # Any: an answer that is none of Telegram's comes out of PTB as anything.
             raise failure(error, key) from error
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...]) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
         to = address(key, self._account)
         act = _nothing if to is None else partial(self._type, to)
-        return Typing(act, self._clock)
+        return Typing(act, self._clock, may)
 
     async def _say(self, to: Address, body: _Body, reply_to: int | None) -> Receipt:
         try:

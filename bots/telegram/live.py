@@ -13,6 +13,7 @@ from typing import Final
 from telegram.error import BadRequest, Forbidden, RetryAfter
 
 from bots.telegram.failures import seconds_of, why
+from core.adapter import May
 from core.clock import Clock
 from core.events import emit
 
@@ -23,10 +24,12 @@ AGAIN_SECONDS: Final = 4.0  # Telegram shows it for five
 class Typing:
     """
     :param act: tells Telegram once that the bot is typing
+    :param may: whether that may leave now
     """
 
-    def __init__(self, act: Callable[[], Awaitable[object]], clock: Clock) -> None:
+    def __init__(self, act: Callable[[], Awaitable[object]], clock: Clock, may: May) -> None:
         self._act = act
+        self._may = may
         self._clock = clock
         self._task = asyncio.create_task(self._type())
 
@@ -49,6 +52,8 @@ class Typing:
 
     async def _once(self) -> float | None:
         """Seconds until the next; None when there is nobody to show it to."""
+        if not self._may("typing"):
+            return AGAIN_SECONDS
         try:
             await self._act()
         except RetryAfter as error:

@@ -149,14 +149,13 @@ class SQLiteStore:
         self, ref: SessionRef, before: int | None = None, limit: int = 100
     ) -> AsyncIterator[Message]:
         while limit > 0:
-            page = await self._read(
-                partial(load.archive, key=ref.key, before=before, limit=min(limit, PAGE))
-            )
+            size = min(limit, PAGE)
+            page = await self._read(partial(load.archive, key=ref.key, before=before, limit=size))
             for message in page:
                 yield message
-            if not page:
+            if len(page) < size:
                 return
-            limit -= len(page)
+            limit -= size
             before = page[-1].seq
 
     async def move(self, old: str, new: str) -> None:

@@ -65,7 +65,7 @@ class GroupCommit:
             self._at_work = None
             # Only when this task was cancelled from outside is anybody left: none may wait forever.
             for member in group + self._waiting:
-                _tell(member, StoreUnavailable("the writer was cancelled; the outcome is unknown"))
+                _tell(member, StoreUnavailable("the writer has ended; the outcome is unknown"))
             self._waiting = []
 
 

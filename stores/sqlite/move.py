@@ -10,6 +10,7 @@ import sqlite3
 
 from core import changes
 from core.errors import SnapshotTooNew, SnapshotUnreadable
+from core.keys import check_key
 from core.snapshot import Snapshot
 from stores.sqlite.encode import prepare
 from stores.sqlite.load import load
@@ -20,6 +21,7 @@ def move(database: sqlite3.Connection, old: str, new: str, now: int) -> None:
     """Every key that is `old`, or begins with `old` and a slash, begins with `new` instead.
 
     :param now: ms since 1970, for what has to be set aside
+    :raises InvalidKey: a key would become one that cannot be
     """
     if old == new:
         return
@@ -30,7 +32,7 @@ def move(database: sqlite3.Connection, old: str, new: str, now: int) -> None:
         (old, f"{old}/", f"{old}0"),
     ).fetchall()
     for (key,) in keys:
-        _move_one(database, key, new + key[len(old) :], now)
+        _move_one(database, key, check_key(new + key[len(old) :]), now)
 
 
 def _move_one(database: sqlite3.Connection, old_key: str, new_key: str, now: int) -> None:

@@ -78,8 +78,6 @@ STEPS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
-_MAGIC: Final = b"SQLite format 3\0"
-
 _NOT_NOW: Final = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_BUSY: "it is locked by somebody else",
@@ -92,7 +90,7 @@ _NOT_NOW: Final = {
 }
 
 
-def store_error(path: Path, error: sqlite3.Error, also: str = "") -> StoreError:
+def store_error(path: Path, error: sqlite3.Error) -> StoreError:
     """What an error of SQLite means, in plain words, with the path."""
     # The low byte is the kind, the rest says more about it than we act on.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
@@ -101,21 +99,21 @@ def store_error(path: Path, error: sqlite3.Error, also: str = "") -> StoreError:
     if code == sqlite3.SQLITE_NOTADB:
         return StoreCorrupt(f"{path}: this is not a SQLite database")
     why = _NOT_NOW.get(code)
-    return StoreUnavailable(f"{path}: {f'{why} ({error})' if why else error}{also}")
+    return StoreUnavailable(f"{path}: {f'{why} ({error})' if why else error}")
 
 
 def look_at(path: Path) -> None:
-    """
-    :raises StoreCorrupt: the file does not begin as a database does. SQLite would overwrite a file
-        of one byte
-    :raises StoreUnavailable: there is no such file, or it cannot be read
+    """Not by opening it: closing a file gives up every lock that this process has on it, those of
+    SQLite's connections included.
+
+    :raises StoreCorrupt: one byte, which is no database, and which SQLite would take for none
+    :raises StoreUnavailable: there is no such file
     """
     try:
-        with open(path, "rb") as file:
-            magic = file.read(len(_MAGIC))
+        size = path.stat().st_size
     except OSError as error:
         raise StoreUnavailable(f"{path}: it cannot be opened: {error.strerror}") from error
-    if magic not in (b"", _MAGIC):
+    if size == 1:
         raise StoreCorrupt(f"{path}: this is not a SQLite database")
 
 
@@ -144,7 +142,7 @@ def version(database: sqlite3.Connection, path: Path) -> int:
     """
     (application_id,) = database.execute("PRAGMA application_id").fetchone()
     (stored,) = database.execute("PRAGMA user_version").fetchone()
-    (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application_id != APPLICATION_ID and (tables or application_id):
         raise StoreCorrupt(f"{path}: this is a SQLite database, but not one of chinwag")
     if stored > len(STEPS):

@@ -248,7 +248,7 @@ class AdapterContract:
     async def test_live_is_harmless(self, adapter: Adapter) -> None:
         inbound = await self._hear(adapter, "hello")
         for shown in ((), ("no such message",)):
-            live = adapter.live(inbound.key, inbound, shown)
+            live = adapter.live(inbound.key, inbound, shown, lambda leaving: leaving == "edit")
             for text in ("", "good", "good morning", "\ud800 \0", "x" * 50_000):
                 assert live.show(text) in (True, False)
                 await asyncio.sleep(0)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from core import changes, phrases
-from core.adapter import Accepted, Duplicate, Limits, Live, Receipt, Refused
+from core.adapter import Accepted, Duplicate, Limits, Live, May, Rate, Receipt, Refused
 from core.agent import Agent
 from core.conversations import Conversations, Options, WhenBusy
 from core.delivery import OnUnknownOutcome
@@ -86,7 +86,7 @@ class Screen:
         self.shown.append(part.body if part.body is not None else f"-{part.replaces}")
         return Receipt((f"m{len(self.shown)}",))
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...]) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
         return Quiet()
 
 
@@ -470,6 +470,35 @@ async def test_a_second_part_that_was_leaving_before_a_move_is_uncertain() -> No
         await settle(300)
         assert house.screen.keys == ["test:9"]
         assert house.screen.uncertain[-2:] == [True, True]
+
+
+async def test_a_long_penalty_is_kept_over_a_restart() -> None:
+    async with House("one") as house:
+        house.screen.script = [TryLater(600)]
+        await house.says("hi")
+        store, later = house.store, house.clock.monotonic()
+    again = House(store=store)
+    again.clock.advance(later + 60 - again.clock.monotonic())
+    await again.conversations.open()
+    async with again:
+        await settle(100)
+        assert again.screen.uncertain == []
+        again.clock.advance(541)
+        await settle(100)
+        assert again.screen.shown == ["one"]
+
+
+async def test_what_leaves_for_a_chat_keeps_to_its_rate() -> None:
+    async with House("1|2|3|4", "elsewhere") as house:
+        house.screen.limits = Limits(rate_of=lambda key: Rate(burst=2, per_second=0.5))
+        await house.says("hi")
+        assert house.screen.shown == ["1", "2"]
+        await house.says("hi", key="test:2")
+        assert house.screen.shown == ["1", "2", "elsewhere"]
+        for _ in range(2):
+            house.clock.advance(2)
+            await settle(100)
+        assert house.screen.shown == ["1", "2", "elsewhere", "3", "4"]
 
 
 async def test_an_unknown_outcome_is_sent_again_as_uncertain() -> None:

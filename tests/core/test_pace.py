@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from core.pace import LONGEST_WAIT, Pace
-from tests.core.fakes import FakeClock
+from core.adapter import Rate
+from core.pace import LONGEST_PENALTY, LONGEST_WAIT, NOTE, Pace
+from tests.core.fakes import FakeClock, MemoryNotes
+
+RATE = Rate(burst=4, per_second=0.5)
 
 
 @pytest.fixture
@@ -22,10 +25,10 @@ def test_nothing_waits_that_was_not_told_to(pace: Pace) -> None:
     assert pace.wait("a") == 0
 
 
-def test_a_penalty_is_kept_until_it_is_over_and_only_for_its_chat(
+async def test_a_penalty_is_kept_until_it_is_over_and_only_for_its_chat(
     clock: FakeClock, pace: Pace
 ) -> None:
-    pace.later("a", 30)
+    await pace.later("a", 30)
     assert pace.wait("a") == 30
     assert pace.wait("b") == 0
     clock.advance(29)
@@ -35,24 +38,24 @@ def test_a_penalty_is_kept_until_it_is_over_and_only_for_its_chat(
     assert pace.wait("a") == 0
 
 
-def test_the_wall_clock_may_jump(clock: FakeClock, pace: Pace) -> None:
-    pace.later("a", 30)
+async def test_the_wall_clock_may_jump(clock: FakeClock, pace: Pace) -> None:
+    await pace.later("a", 30)
     clock.jump(86_400_000)
     assert pace.wait("a") == 30
 
 
-def test_a_shorter_penalty_does_not_end_a_longer_one(pace: Pace) -> None:
-    pace.later("a", 30)
-    pace.later("a", 5)
+async def test_a_shorter_penalty_does_not_end_a_longer_one(pace: Pace) -> None:
+    await pace.later("a", 30)
+    await pace.later("a", 5)
     assert pace.wait("a") == 30
     pace.failed("a")
     assert pace.wait("a") == 30
-    pace.later("a", 60)
+    await pace.later("a", 60)
     assert pace.wait("a") == 60
 
 
-def test_a_success_does_not_end_a_penalty_that_another_request_met(pace: Pace) -> None:
-    pace.later("a", 30)
+async def test_a_success_does_not_end_a_penalty_that_another_request_met(pace: Pace) -> None:
+    await pace.later("a", 30)
     pace.succeeded("a")
     assert pace.wait("a") == 30
 
@@ -79,6 +82,104 @@ def test_an_outage_of_days_does_not_overflow(clock: FakeClock, pace: Pace) -> No
     assert pace.wait("a") == LONGEST_WAIT
 
 
-def test_a_time_that_is_over_already_is_now(pace: Pace) -> None:
-    pace.later("a", -5)
+async def test_a_time_that_is_over_already_is_now(pace: Pace) -> None:
+    await pace.later("a", -5)
     assert pace.wait("a") == 0
+
+
+def test_a_burst_leaves_at_once_and_the_rest_at_the_rate(clock: FakeClock, pace: Pace) -> None:
+    left = 0
+    while pace.wait("a", RATE) == 0:
+        pace.take("a", RATE)
+        left += 1
+    assert left == 4
+    assert pace.wait("a", RATE) == 2
+    assert pace.wait("b", RATE) == 0
+    clock.advance(2)
+    assert pace.wait("a", RATE) == 0
+    clock.advance(3_600)
+    for _ in range(4):
+        pace.take("a", RATE)
+    assert pace.wait("a", RATE) == 2
+
+
+def test_what_matters_less_leaves_room_for_what_matters_more(pace: Pace) -> None:
+    assert pace.may("a", RATE, "typing")
+    assert pace.may("a", RATE, "typing")
+    assert not pace.may("a", RATE, "typing")
+    assert pace.may("a", RATE, "edit")
+    assert not pace.may("a", RATE, "edit")
+    assert pace.may("a", RATE, "approval")
+    assert not pace.may("a", RATE, "final")
+
+
+def test_a_budget_of_one_is_for_everything(pace: Pace) -> None:
+    assert pace.may("a", Rate(1, 1.0), "typing")
+    assert not pace.may("a", Rate(1, 1.0), "final")
+
+
+def test_without_a_rate_only_penalties_count(clock: FakeClock, pace: Pace) -> None:
+    assert all(pace.may("a", None, "typing") for _ in range(1_000))
+    pace.failed("a")
+    assert not pace.may("a", None, "typing")
+    assert pace.wait("a", None) == 1
+
+
+def test_silent_chats_cost_nothing(clock: FakeClock, pace: Pace) -> None:
+    for number in range(5_000):
+        pace.take(f"chat {number}", RATE)
+        clock.advance(0.1)
+    assert len(pace._buckets) <= 1_001
+
+
+async def test_a_penalty_outlives_the_process(clock: FakeClock) -> None:
+    notes = MemoryNotes()
+    await Pace(clock, notes).later("a", 600)
+    await Pace(clock, notes).later("b", 60)
+    clock.advance(30)
+    restarted = Pace(clock, notes)
+    await restarted.open()
+    assert restarted.wait("a") == pytest.approx(570)
+    assert restarted.wait("b") == pytest.approx(30)
+    clock.advance(40)
+    await restarted.later("a", 6)
+    assert b'"b"' not in (await notes.get(NOTE) or b"")
+    assert restarted.wait("a") == pytest.approx(530)
+
+
+async def test_a_short_penalty_is_not_written(clock: FakeClock) -> None:
+    notes = MemoryNotes()
+    await Pace(clock, notes).later("a", 3)
+    assert notes.kept == {}
+
+
+async def test_a_clock_that_jumped_punishes_nobody_for_longer_than_a_day(clock: FakeClock) -> None:
+    notes = MemoryNotes()
+    await Pace(clock, notes).later("a", 600)
+    clock.jump(-365 * 86_400_000)
+    restarted = Pace(clock, notes)
+    await restarted.open()
+    assert restarted.wait("a") == LONGEST_PENALTY
+
+
+@pytest.mark.parametrize("note", [b"nonsense", b"[]", b'{"a": "b"}'])
+async def test_a_note_that_cannot_be_read_is_none(clock: FakeClock, note: bytes) -> None:
+    notes = MemoryNotes(**{NOTE: note})
+    pace = Pace(clock, notes)
+    await pace.open()
+    assert pace.wait("a") == 0
+    await pace.later("a", 60)
+    assert b'"a"' in (await notes.get(NOTE) or b"")
+
+
+async def test_another_process_may_write_at_the_same_time(clock: FakeClock) -> None:
+    class Contended(MemoryNotes):
+        async def put(self, name: str, value: bytes | None, *, was: bytes | None) -> bool:
+            if not self.kept:
+                self.kept[name] = b'{"theirs": %d}' % (clock.now() + 60_000)
+            return await super().put(name, value, was=was)
+
+    notes = Contended()
+    await Pace(clock, notes).later("ours", 60)
+    kept = await notes.get(NOTE) or b""
+    assert b"ours" in kept and b"theirs" in kept

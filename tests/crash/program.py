@@ -62,6 +62,7 @@ class World:
     """A Telegram, a Claude, and a bot between them that may die."""
 
     killed = 0  # how often that has happened, in all worlds of this process
+    patience = PATIENCE
 
     def __init__(self, folder: Path, config: str = CONFIG) -> None:
         self.folder = folder
@@ -183,7 +184,7 @@ class World:
 
     async def until(self, reached: Callable[[], bool], what: str) -> None:
         """Wait; when the program dies of its failpoint meanwhile, start it again without."""
-        async with asyncio.timeout(PATIENCE) as limit:
+        async with asyncio.timeout(self.patience) as limit:
             try:
                 while not reached():
                     await self._changed_or_dead(reached)
@@ -194,7 +195,7 @@ class World:
 
     async def _changed_or_dead(self, reached: Callable[[], bool]) -> None:
         assert self.child is not None
-        changed = asyncio.create_task(self.telegram.until(reached, timeout=PATIENCE))
+        changed = asyncio.create_task(self.telegram.until(reached, timeout=self.patience))
         dead = asyncio.create_task(self.child.wait())
         try:
             await asyncio.wait((changed, dead), return_when=asyncio.FIRST_COMPLETED)
@@ -220,7 +221,7 @@ class World:
     async def quiet(self) -> None:
         """Every update is confirmed, and in no conversation is anything left to do."""
         await self.until(lambda: not self.telegram.unconfirmed(), "all updates confirmed")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             while await self._unfinished():
                 assert self.child is not None
                 with contextlib.suppress(TimeoutError):

@@ -60,7 +60,7 @@ from tests.history_checker import (
 )
 
 Json = dict[str, Any]
-Way = Literal["plain", "note", "long", "slow", "reset", "stop"]
+Way = Literal["plain", "poison", "note", "long", "slow", "reset", "stop"]
 
 CONFIG: Final = """\
 [agent]
@@ -123,6 +123,8 @@ class Recorded(World):
     :param chance: for all that is left to chance
     :param spoil: what the model answers instead; None: nothing
     """
+
+    patience = 150.0  # it may die several times while somebody waits
 
     def __init__(
         self,

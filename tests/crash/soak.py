@@ -62,7 +62,8 @@ MOST_WAITING: Final = 5  # unanswered messages of a chat: fewer than an inbox ho
 PER_SECOND: Final = 12.0
 BAD_ANSWERS: Final = 0.08
 FAULT_EVERY: Final = 0.4
-LIFE_SECONDS: Final = 8.0  # of a process, at most
+FAULT_SECONDS: Final = 1.0
+LIFE_SECONDS: Final = 10.0  # of a process, at most
 PROGRESS_EVERY: Final = 5.0
 
 Tell = Callable[[str], None]
@@ -201,7 +202,11 @@ class Soak:
                 ("sendMessage", "getUpdates", "sendChatAction", "get*", "*"), (14, 3, 2, 1, 1)
             )[0]
             times = self._chance.choice((1, 1, 1, 2, 3))
-            self._rules.append(self.world.telegram.fault(method, self._fault(method), times=times))
+            rule = self.world.telegram.fault(method, self._fault(method), times=times)
+            self._rules.append(rule)
+            # What meets no call in its time is over; else all that was meant for a dead program
+            # would fall upon the next one at once.
+            asyncio.get_running_loop().call_later(FAULT_SECONDS, rule.cancel)
 
     def _fault(self, method: str) -> Fault:
         chance = self._chance

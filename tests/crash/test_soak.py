@@ -25,5 +25,5 @@ async def test_a_minute_of_soak(
     finally:
         soak.world.save(tmp_path / "events.jsonl")
     print(summary)
-    assert summary.kills >= 10
+    assert summary.kills >= 5
     assert not summary.findings, f"seed {seed}: {tell(summary.findings)}"

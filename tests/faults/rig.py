@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from core.adapter import Accepted, Duplicate, Limits, Live, Receipt, Refused
+from core.adapter import Accepted, Duplicate, Limits, Live, May, Receipt, Refused
 from core.agent import Agent
 from core.conversations import Conversations, Options, WhenBusy
 from core.delivery import OnUnknownOutcome
@@ -137,6 +137,7 @@ class Rig:
     def hold(self, token: str) -> None:
         """The model does not answer this one until `release`."""
         self.holding.add(token)
+        self.let_go.clear()
 
     def release(self) -> None:
         self.holding.clear()
@@ -381,7 +382,7 @@ class _Screen:
     def render(self, markdown: str) -> tuple[str, ...]:
         return tuple(part for part in markdown.strip().split("|") if part)
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...]) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
         return _Quiet()
 
     async def send(self, key: str, part: Outbound, *, uncertain: bool) -> Receipt:

@@ -75,6 +75,10 @@ HOSTILE_KEYS = (
 )
 
 
+# Stories are many and are not about durability: where there is such a disk, nothing waits for it.
+_IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
 def ref(key: str) -> SessionRef:
     return SessionRef(key, agent="assistant", cwd="/somewhere")
 
@@ -517,6 +521,28 @@ class StoreContract:
             assert await store.load(chat.ref) == value
         assert [row.seq for row in value.messages] == [1, 2, 3, 4]
 
+    async def test_rows_appended_beside_a_turn(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        fence = changes.Fence(EPOCH, "x")
+        for _ in range(2):
+            await chat.turn()
+        for change in (
+            lambda value: changes.accept(value, inbound("in")),
+            lambda value: changes.start(value, execution="x", now=1, memory=BOT_MEMORY),
+            lambda value: changes.append(
+                value, [("user", text("q")), ("assistant", text("a"))], Usage(), 2, BOT_MEMORY
+            ),
+            lambda value: changes.commit(value, fence, [text("end")], [], Usage(), now=4),
+        ):
+            value = await chat.update(change)
+            assert await store.load(chat.ref) == value
+        # In reading order, which is not that of the numbers here.
+        assert [row.seq for row in value.messages] == [1, 2, 3, 4, 6, 7, 5, 8]
+        value = await chat.turn()
+        assert await store.load(chat.ref) == value
+        assert sorted(await seqs(store, "t:1")) == list(range(1, 11))
+        assert (await listed(store))[0].messages == 10
+
     async def test_reset_erases_the_rows(self, store: BotStore) -> None:
         chat = Chat(store, "t:1")
         for _ in range(7):
@@ -693,6 +719,15 @@ class StoreContract:
         await store.save(ref("t:1"), rich(), replaces=None)
         await store.move("t:1", "t:1")
         assert await store.load(ref("t:1")) == replace(rich(), erase=())
+
+    @pytest.mark.parametrize("new", ["", "x" * 254, "nul\0", "\ud800"])
+    async def test_move_to_what_is_no_key(self, store: BotStore, new: str) -> None:
+        for key in ("t:1", "t:1/7"):
+            await store.save(ref(key), replace(rich(), id=key), replaces=None)
+        with pytest.raises(InvalidKey):
+            await store.move("t:1", new)
+        assert [summary.key for summary in await listed(store)] == ["t:1", "t:1/7"]
+        assert await store.load(ref("t:1")) == replace(rich(), id="t:1", erase=())
 
     async def test_move_onto_one_that_is_there(self, store: BotStore) -> None:
         old, new = Chat(store, "t:1"), Chat(store, "t:2")
@@ -928,13 +963,13 @@ class StoreContract:
     # ------------------------------------------------------------------ whatever happens
 
     @settings(
-        max_examples=50,
+        max_examples=40,
         deadline=None,
         suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
     )
     @given(st.lists(st.tuples(st.sampled_from(("t:1", "t:2")), STEPS), min_size=10, max_size=50))
     def test_any_story(self, story: list[tuple[str, Step]]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=_IN_MEMORY) as folder:
             asyncio.run(self._tell(Path(folder), story))
 
     async def _tell(self, place: Path, story: list[tuple[str, Step]]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import resource
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -99,12 +98,15 @@ async def opens(path: Path, *, read_only: bool = False) -> None:
         pass
 
 
-def threads() -> set[threading.Thread]:
-    # aiosqlite's close returns a moment before its thread has ended.
+def threads() -> list[threading.Thread]:
+    """The connections' threads that are left."""
     deadline = time.monotonic() + 5
-    while len(threading.enumerate()) > 1 and time.monotonic() < deadline:
+    while True:
+        left = [each for each in threading.enumerate() if "_connection_worker" in each.name]
+        # aiosqlite's close returns a moment before its thread has ended.
+        if not left or time.monotonic() > deadline:
+            return left
         time.sleep(0.001)
-    return set(threading.enumerate())
 
 
 # ---------------------------------------------------------------------- opening
@@ -148,8 +150,10 @@ async def test_second_process_is_refused_until_the_first_is_dead(path: Path) -> 
                 assert await store.load(ref("t:1")) is None
         finally:
             process.kill()
-    async with SQLiteStore(path) as store:
+    # Killed, it leaves its log behind, and so much of the database stands in nothing else.
+    async with SQLiteStore(path, read_only=True) as store:
         assert await store.check() == []
+    await opens(path)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +175,7 @@ async def test_what_is_no_database_is_left_alone(
         await opens(path, read_only=read_only)
     assert path.read_bytes() == content
     assert {file.name for file in path.parent.iterdir()} <= {NAME, f"{NAME}.lock"}
-    assert len(threads()) == 1
+    assert threads() == []
 
 
 async def test_a_destroyed_header_is_not_written_over(path: Path) -> None:
@@ -245,13 +249,6 @@ async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_folder_is_no_database(path: Path) -> None:
-    path.mkdir()
-    with pytest.raises(StoreUnavailable, match=NAME):
-        await opens(path)
-    assert len(threads()) == 1
-
-
 async def test_a_file_that_cannot_be_made(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.open
 
@@ -301,18 +298,15 @@ async def test_no_thread_is_left_when_opening_fails(
         patch.setattr(schema, "prepare_reader", fail)
         with pytest.raises(ZeroDivisionError):
             await opens(path)
-    assert len(threads()) == 1
+    assert threads() == []
     await opens(path)
 
 
-async def test_no_thread_is_left_when_the_file_cannot_be_opened(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_folder_is_no_database_and_leaves_no_thread(path: Path) -> None:
     path.mkdir()
-    monkeypatch.setattr(schema, "look_at", lambda path: None)
     with pytest.raises(StoreUnavailable, match=r"chats\.db: it cannot be opened"):
         await opens(path)
-    assert len(threads()) == 1
+    assert threads() == []
 
 
 async def test_no_thread_is_left_when_opening_is_cancelled(path: Path) -> None:
@@ -325,7 +319,7 @@ async def test_no_thread_is_left_when_opening_is_cancelled(path: Path) -> None:
         finished = task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert len(threads()) == 1
+        assert threads() == []
         steps += 1 + steps // 10
     await opens(path)
 
@@ -798,12 +792,12 @@ async def test_killed_while_it_saves(path: Path) -> None:
         for line in lines:
             if len(words := line.decode().split()) == 3:
                 acknowledged[words[0]] = (int(words[1]), int(words[2]))
+        with behind(path) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         async with SQLiteStore(path) as store:
-            assert await store.check() == []
             for key, (revision, next_seq) in acknowledged.items():
                 value = await store.load(ref(key))
                 assert value is not None
                 assert value.revision >= revision and value.next_seq >= next_seq
                 assert await seqs(store, key) == list(range(value.spans[-1][1], 0, -1))
     assert acknowledged
-    shutil.rmtree(path.parent)

@@ -478,7 +478,7 @@ class TestTyping:
         adapter = make(telegram, clock=clock)
         forum = telegram.supergroup("Forum", forum=True)
         to = key(forum, forum.topic("Cats"))
-        live = adapter.live(to, self.inbound(to), ())
+        live = adapter.live(to, self.inbound(to), (), lambda leaving: True)
         await settle()
         clock.advance(0.2)
         await settle()
@@ -519,13 +519,29 @@ class TestTyping:
         adapter = make(telegram, clock=clock)
         to = key(telegram.person("Alice"))
         telegram.fault("sendChatAction", fault)
-        live = adapter.live(to, self.inbound(to), ())
+        live = adapter.live(to, self.inbound(to), (), lambda leaving: True)
         await settle()
         clock.advance(0.3)
         await self.asleep(clock, 2)
         assert clock.slept == slept
         await live.close()
         await adapter.close()
+
+    async def test_it_is_left_out_when_the_chats_budget_is_needed(self) -> None:
+        tries = []
+
+        async def act() -> None:
+            tries.append(1)
+
+        clock = FakeClock(manual=True)
+        allowed = [False, True]
+        live = Typing(act, clock, lambda leaving: leaving == "typing" and allowed.pop(0))
+        for seconds in (0.3, 4.0):
+            await settle()
+            clock.advance(seconds)
+        await settle()
+        assert tries == [1]
+        await live.close()
 
     async def test_nobody_is_there(self) -> None:
         tries = []
@@ -535,7 +551,7 @@ class TestTyping:
             raise Forbidden("bot was blocked by the user")
 
         clock = FakeClock()
-        live = Typing(act, clock)
+        live = Typing(act, clock, lambda leaving: True)
         await settle()
         assert (tries, clock.slept) == ([1], [0.3])
         await live.close()
@@ -543,7 +559,9 @@ class TestTyping:
     async def test_a_foreign_key_harms_nobody(
         self, telegram: Telegram, adapter: TelegramAdapter
     ) -> None:
-        live = adapter.live("console:default", self.inbound("console:default"), ())
+        live = adapter.live(
+            "console:default", self.inbound("console:default"), (), lambda leaving: True
+        )
         await settle()
         await live.close()
         assert telegram.calls == []
