@@ -96,12 +96,19 @@ def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[
         if only in (None, name):
             adapters.append(load_adapter(name, section.use, section.options, settings.folder))
     if not adapters:
-        what = f"{only} is not configured" if only else "no platform is configured"
-        raise ConfigError(
-            f"{what}: set TELEGRAM_BOT_TOKEN in .env, or add an [adapters.NAME] section; "
-            "`chinwag init` writes the files"
-        )
+        raise ConfigError(_nothing_to_run(settings, only))
     return tuple(adapters)
+
+
+def _nothing_to_run(settings: Settings, only: str | None) -> str:
+    if only not in (None, "telegram"):
+        known = ", ".join(["telegram", *settings.adapters])
+        return f"{only}: no such platform; there is {known}, and [adapters.NAME] adds others"
+    what = "telegram is not configured" if only else "no platform is configured"
+    return (
+        f"{what}: set TELEGRAM_BOT_TOKEN in .env, or add an [adapters.NAME] section; "
+        "`chinwag init` writes the files"
+    )
 
 
 async def serve(settings: Settings, only: str | None = None) -> int:

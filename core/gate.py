@@ -116,7 +116,9 @@ class Gate:
         if self._let_in.knows(message):
             # It comes again because it could not be kept, or its confirmation was lost.
             return Admitted()
-        count = self._messages.count(sender)
+        # What stops a flood is not held up by it: /stop and /reset have a budget of their own.
+        control = commands.name_of(inbound) in commands.INTERRUPTING
+        count = self._messages.count(f"{sender} control" if control else sender)
         if count <= self._per_minute:
             self._let_in.count(message)
             return Admitted()
@@ -140,7 +142,7 @@ class Gate:
         if not given or self._owner or self._open or self._allow:
             return False
         code = await self._notes.get(CODE)
-        if code is None or self._wrong.count("code") > WRONG_CODES_PER_HOUR:
+        if code is None or self._wrong.count(inbound.sender.id) > WRONG_CODES_PER_HOUR:
             return False
         if not hmac.compare_digest(given.upper().encode("utf-8", "replace"), code):
             return False

@@ -24,12 +24,13 @@ import time
 import msgspec
 
 from core.adapter import Accept, Limits, Live, May, Receipt, Refused
-from core.errors import StoreUnavailable, TryLater
+from core.errors import PlatformRefused, StoreUnavailable, TryLater
 from core.keys import SessionKey
 from core.messages import Inbound, Outbound, Sender, clean
 
 SCOPE = "echo-chat"
 LONGEST_LINE = 1_000_000
+AWAY_SECONDS = 10
 
 
 class EchoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,12 +65,15 @@ class EchoAdapter:
         return parsed is not None and parsed.scope == SCOPE and parsed.account is None
 
     async def run(self, accept: Accept) -> None:
-        server = await asyncio.start_server(
-            lambda reader, writer: self._converse(accept, reader, writer),
-            "127.0.0.1",
-            self._settings.port,
-            limit=LONGEST_LINE,
-        )
+        try:
+            server = await asyncio.start_server(
+                lambda reader, writer: self._converse(accept, reader, writer),
+                "127.0.0.1",
+                self._settings.port,
+                limit=LONGEST_LINE,
+            )
+        except OSError as error:
+            raise PlatformRefused(f"port {self._settings.port}: {error.strerror}") from error
         async with server:
             try:
                 await server.serve_forever()
@@ -85,13 +89,13 @@ class EchoAdapter:
         writer = self._connected.get(key)
         if writer is None:
             # The reply waits in the outbox until they are here again.
-            raise TryLater(60)
+            raise TryLater(AWAY_SECONDS)
         if part.body is not None:
             writer.write(f"{json.loads(part.body)}\n".encode())
             try:
                 await writer.drain()
             except ConnectionError as error:
-                raise TryLater(60) from error
+                raise TryLater(AWAY_SECONDS) from error
         return Receipt((part.id,))
 
     def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:

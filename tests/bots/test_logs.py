@@ -259,9 +259,11 @@ def test_what_looks_only_a_little_like_a_secret_stays() -> None:
 
 
 @pytest.mark.parametrize("name", ["httpx", "telegram.ext.ExtBot", "uvicorn.access", "asyncio"])
-def test_libraries_are_heard_from_warnings_on(name: str) -> None:
+def test_libraries_are_heard_from_warnings_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     out = log(level="debug")
     logger = logging.getLogger(name)
+    # A server of another test may have silenced it.
+    monkeypatch.setattr(logger, "propagate", True)
     before = logger.level
     try:
         logger.info("quiet")

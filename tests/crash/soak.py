@@ -59,6 +59,7 @@ END_SECONDS: Final = 90.0  # for the program to finish, when the trouble is over
 STRANGERS: Final = 5
 GROUP_EVERY: Final = 10  # so many chats
 MOST_WAITING: Final = 5  # unanswered messages of a chat: fewer than an inbox holds
+MOST_UNCONFIRMED: Final = 300
 PER_SECOND: Final = 12.0
 BAD_ANSWERS: Final = 0.08
 FAULT_EVERY: Final = 0.4
@@ -173,7 +174,7 @@ class Soak:
             await asyncio.sleep(self._chance.expovariate(PER_SECOND))
             person, chat = self._chance.choice(self._places)
             place = (chat or person).id
-            if self._waiting[place] >= MOST_WAITING:
+            if self._waiting[place] >= MOST_WAITING or self._is_behind():
                 continue
             if self._chance.random() < 0.01:
                 stranger = self._chance.choice(self._strangers)
@@ -182,6 +183,9 @@ class Soak:
             for _ in range(self._chance.choice((1, 1, 1, 1, 1, 1, 3))):
                 self._waiting[place] += 1
                 self.world.say_so(person, chat, self._way())
+
+    def _is_behind(self) -> bool:
+        return len(self.world.telegram.unconfirmed()) > MOST_UNCONFIRMED
 
     def _way(self) -> Way:
         ways: tuple[Way, ...] = ("plain", "note", "long", "slow", "reset", "stop")

@@ -63,8 +63,8 @@ class Call(NamedTuple):
 Plan = Callable[[Call], Fault | None]
 
 
-class Dead(BaseException):
-    """Asked by a process that was killed. Not an Exception: nothing may go on after it."""
+class Dead(asyncio.CancelledError):
+    """Asked by a process that was killed: nothing may go on after it."""
 
 
 class FaultyStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -102,6 +103,23 @@ def polls(telegram: Telegram) -> list[dict[str, Any]]:
 
 
 class TestConfirming:
+    async def test_what_cannot_be_confirmed_is_not_asked_for_in_a_circle(
+        self, telegram: Telegram
+    ) -> None:
+        clock = FakeClock(manual=True)
+        alice = telegram.person("Alice")
+        raw = telegram.update(telegram.write(alice, "hello"))
+        # To the server an offset far beyond its last id is none: it sends the same again.
+        telegram.inject(json.dumps({**raw, "update_id": raw["update_id"] + 500}))
+        async with polling(telegram, clock) as one:
+            await telegram.until(lambda: len(polls(telegram)) == 2)
+            async with asyncio.timeout(5):
+                while not clock.slept:  # noqa: ASYNC110 - the clock has no event
+                    await asyncio.sleep(0.001)
+            await asyncio.sleep(0.1)
+            assert len(polls(telegram)) == 2
+            assert {inbound.text for inbound in one.desk.accepted} == {"hello"}
+
     async def test_the_first_question_has_no_offset(
         self, telegram: Telegram, clock: FakeClock
     ) -> None:
