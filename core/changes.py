@@ -32,6 +32,9 @@ SEEN_LIMIT: Final = 200
 SENT_LIMIT: Final = 20
 KEPT_PARTS_LIMIT: Final = 20
 
+GONE: Final = "nobody is there any more"
+OUTCOME_UNKNOWN: Final = "it may have been sent already"
+
 
 class Fence(NamedTuple):
     """Which run of which conversation a change belongs to."""
@@ -301,23 +304,34 @@ def put_back(snapshot: Snapshot, part_id: str) -> Snapshot:
     return _with_state(snapshot, part_id, "waiting")
 
 
-def hold(snapshot: Snapshot, part_id: str) -> Snapshot:
+def hold(snapshot: Snapshot, part_id: str, why: str = OUTCOME_UNKNOWN) -> Snapshot:
     """Nobody knows whether the part was sent, and it must not come twice."""
-    return _put_away(snapshot, part_id, "held")
+    return _put_away(snapshot, part_id, "held", why)
 
 
-def fail(snapshot: Snapshot, part_id: str) -> Snapshot:
+def fail(snapshot: Snapshot, part_id: str, why: str = "refused") -> Snapshot:
     """The platform will never take this part."""
-    return _put_away(snapshot, part_id, "failed")
+    return _put_away(snapshot, part_id, "failed", why)
 
 
 def gone(snapshot: Snapshot) -> Snapshot:
-    """The chat is gone: nothing can be sent, and nothing more is tried."""
+    """The chat is gone: nothing can be sent, and nothing more is tried until somebody writes."""
     outbox = tuple(
-        replace(part, state="failed") if part.state in ("waiting", "sending") else part
+        replace(part, state="failed", why=GONE) if part.state in ("waiting", "sending") else part
         for part in snapshot.outbox
     )
-    return snapshot if outbox == snapshot.outbox else replace(snapshot, outbox=_bounded(outbox))
+    if snapshot.gone and outbox == snapshot.outbox:
+        return snapshot
+    return replace(snapshot, gone=True, outbox=_bounded(outbox))
+
+
+def retry(snapshot: Snapshot) -> Snapshot:
+    """What was held or has failed is to be sent after all."""
+    outbox = tuple(
+        replace(part, state="waiting", why=None) if part.state in ("held", "failed") else part
+        for part in snapshot.outbox
+    )
+    return snapshot if outbox == snapshot.outbox else replace(snapshot, gone=False, outbox=outbox)
 
 
 def delivered(snapshot: Snapshot, part_id: str, message_ids: tuple[str, ...]) -> Snapshot:
@@ -385,7 +399,8 @@ def move(old: Snapshot, new: Snapshot | None, key: str) -> Snapshot:
 
 
 def _saw(snapshot: Snapshot, inbound_id: str) -> Snapshot:
-    return replace(snapshot, seen=(*snapshot.seen, inbound_id)[-SEEN_LIMIT:])
+    """Who writes is there."""
+    return replace(snapshot, seen=(*snapshot.seen, inbound_id)[-SEEN_LIMIT:], gone=False)
 
 
 def _current(snapshot: Snapshot, fence: Fence) -> Turn | None:
@@ -512,6 +527,8 @@ def _retractions(turn: Turn | None, name: str) -> tuple[Outbound, ...]:
 
 def _queue(snapshot: Snapshot, parts: tuple[Outbound, ...]) -> Snapshot:
     """The parts join the outbox; when nothing is before it, the first is about to leave."""
+    if snapshot.gone:
+        parts = tuple(replace(part, state="failed", why=GONE) for part in parts)
     idle = snapshot.next_part is None
     queued = replace(snapshot, outbox=_bounded(snapshot.outbox + parts))
     return _next_sending(queued) if idle else queued
@@ -522,16 +539,16 @@ def _next_sending(snapshot: Snapshot) -> Snapshot:
     return _with_state(snapshot, part.id, "sending") if part else snapshot
 
 
-def _put_away(snapshot: Snapshot, part_id: str, state: str) -> Snapshot:
+def _put_away(snapshot: Snapshot, part_id: str, state: str, why: str) -> Snapshot:
     """A part that only waits for people from now on makes room for the next one."""
-    after = _with_state(snapshot, part_id, state)
+    after = _with_state(snapshot, part_id, state, why)
     return after if after is snapshot else _next_sending(after)
 
 
-def _with_state(snapshot: Snapshot, part_id: str, state: str) -> Snapshot:
+def _with_state(snapshot: Snapshot, part_id: str, state: str, why: str | None = None) -> Snapshot:
     """A part that is held or has failed is out of the way for good, and stays as it is."""
     outbox = tuple(
-        msgspec.structs.replace(part, state=state)
+        msgspec.structs.replace(part, state=state, why=why)
         if part.id == part_id and part.state in ("waiting", "sending")
         else part
         for part in snapshot.outbox

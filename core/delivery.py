@@ -87,12 +87,12 @@ class Delivery:
             await self._moved(error.old, error.new)
         except Undeliverable as error:
             trouble("send.failed", key, part=part.id, error=str(error))
-            await self._change(key, changes.fail, part)
+            await self._fail(key, part, str(error))
         except Exception as error:
             # A bug in an adapter, and it would come again: the part must not block its chat.
             logger.exception("send.broken", extra={"event": {"key": key, "part": part.id}})
             trouble("send.failed", key, part=part.id, error=type(error).__name__)
-            await self._change(key, changes.fail, part)
+            await self._fail(key, part, f"an internal error: {type(error).__name__}")
         else:
             failpoint("sent")
             await self._mark(key, part, receipt, began)
@@ -116,6 +116,9 @@ class Delivery:
         """This try has sent nothing; whether an earlier one had is as unknown as before."""
         if not uncertain:
             await self._change(key, changes.put_back, part)
+
+    async def _fail(self, key: str, part: Outbound, why: str) -> None:
+        await self._change(key, lambda snapshot, id: changes.fail(snapshot, id, why[:200]), part)
 
     def _must_hold(self, adapter: Adapter, part: Outbound) -> bool:
         """An edit may always be repeated; so may what the platform can look up."""

@@ -86,6 +86,7 @@ class Outbound(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     :param replaces: id of the message on screen that this part becomes by an edit
     :param reply_to: id of the message that it answers; whether that is shown is the adapter's
         affair: between two people it is plain
+    :param why: what keeps it from leaving, when it is held or has failed; for people
     """
 
     id: str
@@ -93,6 +94,7 @@ class Outbound(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     state: Literal["waiting", "sending", "held", "failed"] = "waiting"
     replaces: str | None = None
     reply_to: str | None = None
+    why: str | None = None
 
 
 def clean(text: str) -> str:

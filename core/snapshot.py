@@ -74,6 +74,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     :param messages: the history in the window: whole exchanges, never an unanswered call
     :param sent: the last delivered parts
     :param seen: the last inbound ids, oldest first
+    :param gone: nobody was there when we last sent something, and nobody has written since
     :param erase: row ranges that the next save deletes; never stored
     """
 
@@ -99,6 +100,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sent: tuple[Sent, ...] = ()
     seen: tuple[str, ...] = ()
     usage: Usage = Usage()
+    gone: bool = False
     erase: tuple[Span, ...] = ()
 
     @property
@@ -113,6 +115,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if part.state in ("waiting", "sending"):
                 return part
         return None
+
+    @property
+    def undelivered(self) -> tuple[Outbound, ...]:
+        """The parts that only wait for a person to look at them."""
+        return tuple(part for part in self.outbox if part.state in ("held", "failed"))
 
     @property
     def unfinished(self) -> bool:

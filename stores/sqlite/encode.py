@@ -71,10 +71,12 @@ class Seen(NamedTuple):
 class Prepared(NamedTuple):
     """A snapshot ready to be written: all encoding that needs no database is done.
 
+    :param erase: ranges of rows that go: those the snapshot names, but never one that it holds
     :param outside: ranges of seq in which there are only rows that are not history, if any
     """
 
     snapshot: Snapshot
+    erase: tuple[Span, ...]
     head: bytes
     bodies: dict[str, bytes]
     seen: Seen
@@ -102,8 +104,15 @@ def prepare(snapshot: Snapshot) -> Prepared:
     for size, length in SHED:
         if len(head) > size:
             head, bodies = _shed(bare, runs, len(steps), length)
+    spoken = (*snapshot.spans, (steps[0].seq, steps[-1].seq)) if steps else snapshot.spans
     return Prepared(
-        snapshot, head, bodies, checksums(snapshot.seen), len(steps), _outside(snapshot, steps)
+        snapshot,
+        _without(snapshot.erase, runs) if snapshot.erase else (),
+        head,
+        bodies,
+        checksums(snapshot.seen),
+        len(steps),
+        _without(((1, snapshot.next_seq - 1),), spoken),
     )
 
 
@@ -154,17 +163,19 @@ def _runs(rows: Sequence[Message]) -> tuple[Span, ...]:
     return tuple(runs)
 
 
-def _outside(snapshot: Snapshot, steps: Sequence[Message]) -> tuple[Span, ...]:
-    """What is left of all numbers given so far without the history and the turn."""
-    ranges = sorted((*snapshot.spans, (steps[0].seq, steps[-1].seq)) if steps else snapshot.spans)
+def _without(ranges: Sequence[Span], taken: Sequence[Span]) -> tuple[Span, ...]:
+    """What is left of the ranges; of each of them in order."""
     left: list[Span] = []
-    free = 1
-    for first, last in ranges:
-        if first > free:
-            left.append((free, first - 1))
-        free = max(free, last + 1)
-    if snapshot.next_seq > free:
-        left.append((free, snapshot.next_seq - 1))
+    for start, end in ranges:
+        free = start
+        for first, last in sorted(taken):
+            if first > end:
+                break
+            if first > free:
+                left.append((free, first - 1))
+            free = max(free, last + 1)
+        if free <= end:
+            left.append((free, end))
     return tuple(left)
 
 

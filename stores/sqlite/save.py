@@ -70,7 +70,7 @@ def write(database: sqlite3.Connection, was: Stored, prepared: Prepared) -> None
     """Bring what is stored to the new value. Rows below the stored `next_seq` are there."""
     snapshot = prepared.snapshot
     row_count = was.row_count
-    for first, last in snapshot.erase:
+    for first, last in prepared.erase:
         row_count -= database.execute(
             "DELETE FROM messages WHERE session = ? AND seq BETWEEN ? AND ?", (was.id, first, last)
         ).rowcount

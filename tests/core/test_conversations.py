@@ -557,13 +557,46 @@ async def test_a_chat_that_is_gone_gets_nothing_more_until_somebody_writes() -> 
         assert house.screen.shown == ["three"]
 
 
+async def test_a_chat_that_went_during_a_turn_is_remembered_and_not_asked_again() -> None:
+    late = Held("never seen")
+    async with House("one", late, "back") as house:
+        await house.says("a")
+        await house.says("b")
+        house.screen.script = [Gone("blocked")]
+        await house.says("/id")
+        late.open.set()
+        await settle(200)
+        assert house.screen.uncertain == [False, False]
+        snapshot = await house.snapshot()
+        assert snapshot.gone and not snapshot.unfinished
+        assert [part.why for part in snapshot.undelivered] == [changes.GONE] * 2
+        await house.says("c")
+        assert house.screen.shown == ["one", "back"]
+        assert not (await house.snapshot()).gone
+
+
+async def test_what_was_undelivered_can_be_tried_again() -> None:
+    async with House("one|two") as house:
+        house.screen.script = [Gone("blocked")]
+        await house.says("a")
+        assert house.screen.shown == []
+        await house.conversations.update(KEY, changes.retry)
+        await house.engine.submit(KEY, "")
+        await settle(100)
+        assert house.screen.shown == ["one", "two"]
+        assert await house.conversations.update(KEY, changes.retry) is not None
+        assert not (await house.snapshot()).undelivered
+
+
 @pytest.mark.parametrize("error", [Undeliverable("too odd"), KeyError("a bug")])
 async def test_a_part_that_cannot_be_sent_does_not_block_the_next(error: Exception) -> None:
     async with House("one|two") as house:
         house.screen.script = [error]
         await house.says("hi")
         assert house.screen.shown == ["two"]
-        assert [part.state for part in (await house.snapshot()).outbox] == ["failed"]
+        (part,) = (await house.snapshot()).undelivered
+        assert part.state == "failed"
+        assert part.why in ("too odd", "an internal error: KeyError")
 
 
 async def test_a_moved_chat_goes_on_under_its_new_key() -> None:

@@ -543,6 +543,15 @@ class StoreContract:
         assert sorted(await seqs(store, "t:1")) == list(range(1, 11))
         assert (await listed(store))[0].messages == 10
 
+    async def test_what_the_value_holds_is_never_erased(self, store: BotStore) -> None:
+        value = replace(rich(), erase=((1, 2), (5, 11)))
+        await store.save(ref("t:1"), value, replaces=None)
+        assert await store.load(ref("t:1")) == replace(value, erase=())
+        later = replace(value, revision=value.revision + 1, erase=((1, 13),))
+        await store.save(ref("t:1"), later, replaces=value.revision)
+        assert await store.load(ref("t:1")) == replace(later, erase=())
+        assert await seqs(store, "t:1") == [10, 9, 8, 7, 4, 3]
+
     async def test_reset_erases_the_rows(self, store: BotStore) -> None:
         chat = Chat(store, "t:1")
         for _ in range(7):
