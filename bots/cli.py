@@ -164,6 +164,25 @@ def show(key: str, config_path: Path | None) -> None:
 
 
 @sessions.command()
+@click.option("--prefix", default="", help="Only keys that begin so, such as telegram-chat:")
+@click.option("--retry", metavar="KEY", help="Have that conversation's parts sent after all.")
+@config_option
+def undelivered(prefix: str, retry: str | None, config_path: Path | None) -> None:
+    """What could not be sent, and why: held because it may have been sent, or refused.
+
+    --retry wants the bot to be stopped: it changes the conversation.
+    """
+    from bots.sessions import retry_undelivered
+    from bots.sessions import undelivered as list_undelivered
+
+    settings = _settings(config_path)
+    if retry:
+        _print(settings, lambda settings: retry_undelivered(settings, retry))
+    else:
+        _print(settings, lambda settings: list_undelivered(settings, prefix))
+
+
+@sessions.command()
 @click.argument("key")
 @click.option("--output", type=click.Path(path_type=Path), help="A file; standard output without.")
 @config_option

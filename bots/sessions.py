@@ -13,30 +13,57 @@ from typing import Any
 import msgspec
 
 from bots.settings import Settings
+from core import changes
+from core.clock import SystemClock
 from core.errors import ConfigError, SnapshotTooNew, SnapshotUnreadable
 from core.messages import Message, clean, decode_blocks
-from core.store import BotStore, SessionRef
+from core.snapshots import Snapshots
+from core.store import BotStore, SessionRef, Summary
 from stores.urls import open_store
 
 PAGE = 500
+
+
+async def undelivered(settings: Settings, prefix: str) -> AsyncIterator[str]:
+    """What could not be sent, and why. Looks into each conversation: there is no index of it."""
+    async with _reading(settings) as store:
+        found = False
+        async for key in _keys(store, prefix):
+            with suppress(SnapshotUnreadable, SnapshotTooNew):
+                snapshot = await store.load(SessionRef(key=key))
+                for part in snapshot.undelivered if snapshot else ():
+                    found = True
+                    yield f"{key}  {part.state}: {clean(part.why or 'unknown')}"
+                    yield f"    {_shortened(part.body)}"
+        if found:
+            yield ""
+            yield "`chinwag sessions undelivered --retry KEY` has one sent again at the next start."
+
+
+async def retry_undelivered(settings: Settings, key: str) -> AsyncIterator[str]:
+    ref = SessionRef(key=key)
+    async with open_store(settings.store.url, settings.folder) as store:
+        snapshots = Snapshots(store, SystemClock(), lambda each: SessionRef(key=each))
+        snapshot, applied = await snapshots.update(
+            ref.key, lambda before: before and changes.retry(before)
+        )
+        if snapshot is None:
+            raise ConfigError(_unknown(key))
+        yield f"{key}: " + (
+            "it will be sent at the next start." if applied else "everything was delivered."
+        )
 
 
 async def list_sessions(settings: Settings, prefix: str, as_json: bool) -> AsyncIterator[str]:
     async with _reading(settings) as store:
         if not as_json:
             yield f"{'last change':<20} {'messages':>8}  {'':<10} key"
-        after: str | None = None
-        while True:
-            page = [each async for each in store.summaries(prefix, after, PAGE)]
-            for each in page:
-                if as_json:
-                    yield msgspec.json.encode(each).decode()
-                else:
-                    state = "unfinished" if each.unfinished else ""
-                    yield f"{_time(each.updated_at):<20} {each.messages:>8}  {state:<10} {each.key}"
-            if len(page) < PAGE:
-                return
-            after = page[-1].key
+        async for each in _summaries(store, prefix):
+            if as_json:
+                yield msgspec.json.encode(each).decode()
+            else:
+                state = "unfinished" if each.unfinished else ""
+                yield f"{_time(each.updated_at):<20} {each.messages:>8}  {state:<10} {each.key}"
 
 
 async def show_session(settings: Settings, key: str) -> AsyncIterator[str]:
@@ -85,6 +112,28 @@ async def reset_session(settings: Settings, key: str) -> AsyncIterator[str]:
     async with open_store(settings.store.url, settings.folder) as store:
         await store.clear(ref)
         yield f"{key} is forgotten."
+
+
+async def _summaries(store: BotStore, prefix: str) -> AsyncIterator[Summary]:
+    after: str | None = None
+    while True:
+        page = [each async for each in store.summaries(prefix, after, PAGE)]
+        for each in page:
+            yield each
+        if len(page) < PAGE:
+            return
+        after = page[-1].key
+
+
+async def _keys(store: BotStore, prefix: str) -> AsyncIterator[str]:
+    async for each in _summaries(store, prefix):
+        yield each.key
+
+
+def _shortened(body: str | None, most: int = 100) -> str:
+    """What a part says, as its platform would be told."""
+    text = clean(body or "(a message to be deleted)").replace("\n", " ")
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _reading(settings: Settings) -> BotStore:

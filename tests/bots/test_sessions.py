@@ -14,7 +14,14 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from bots.cli import cli
-from bots.sessions import export_session, list_sessions, reset_session, show_session
+from bots.sessions import (
+    export_session,
+    list_sessions,
+    reset_session,
+    retry_undelivered,
+    show_session,
+    undelivered,
+)
 from bots.settings import Settings, load_settings
 from core import changes
 from core.changes import Fence
@@ -268,3 +275,27 @@ def test_export_into_a_file(config: Path, tmp_path: Path) -> None:
     _, error = invoke("export", KEY, "--output", str(tmp_path / "no" / "such"), config=config)
     assert "cannot be written: No such file or directory" in str(error)
     assert isinstance(error, ConfigError)
+
+
+async def test_what_could_not_be_sent_is_listed_and_can_be_sent_after_all(
+    settings: Settings,
+) -> None:
+    ref = SessionRef(key=KEY)
+    async with open_store(settings.store.url, settings.folder) as store:
+        await fill(store)
+        before = await store.load(ref)
+        assert before is not None
+        inbound = Inbound("u9", KEY, "command", Sender("telegram:42"), "/id")
+        after = changes.gone(changes.reply(before, inbound, ['{"text":"lost words\\n\x1b[2J"}']))
+        after = replace(after, revision=before.revision + 1)
+        await store.save(ref, after, replaces=before.revision)
+    lines = [line async for line in undelivered(settings, "telegram")]
+    assert lines[0] == f"{KEY}  failed: {changes.GONE}"
+    assert "lost words" in lines[1] and "\x1b" not in lines[1]
+    assert [line async for line in undelivered(settings, "console")] == []
+    assert "next start" in [line async for line in retry_undelivered(settings, KEY)][0]
+    assert "was delivered" in [line async for line in retry_undelivered(settings, KEY)][0]
+    async with open_store(settings.store.url, settings.folder) as store:
+        assert {key async for key in store.unfinished()} == {KEY, "telegram-chat:7"}
+    with pytest.raises(ConfigError, match="no such conversation"):
+        assert [line async for line in retry_undelivered(settings, "telegram-chat:99")]

@@ -87,6 +87,7 @@ class Rig:
         self.updates: list[Inbound] = []
         self.offset = 0
         self.moves: dict[str, str] = {}
+        self.unannounced: dict[str, str] = {}
         self.blocked: set[str] = set()
         self.sends = 0
         self.send_plan: Callable[[int], SendFault | None] = lambda number: None
@@ -104,10 +105,11 @@ class Rig:
 
     def says(self, text: str, chat: str = CHAT, **fields: Any) -> Inbound:
         """A new update of the platform. It is there until it is confirmed."""
+        self._announce_move(chat)
         number = self.said = self.said + 1
         inbound = Inbound(
             id=f"u{number:05}",
-            key=self.now_at(chat),
+            key=fields.pop("key", None) or self.now_at(chat),
             kind=fields.pop("kind", "command" if text.startswith("/") else "message"),
             sender=fields.pop("sender", ADA),
             text=text,
@@ -122,11 +124,23 @@ class Rig:
         self.updates.append(inbound)
 
     def moves_to(self, new: str, chat: str = CHAT, *, announced: bool = True) -> None:
+        """
+        :param announced: at once; else before the next message there, if there is one
+        """
         old = self.now_at(chat)
+        if old == new:
+            return
+        self._announce_move(chat)
+        self.unannounced[new] = old
+        self.moves[old] = new
         if announced:
-            self.says(new, chat, kind="moved")
-        if old != new:
-            self.moves[old] = new
+            self._announce_move(chat)
+
+    def _announce_move(self, chat: str) -> None:
+        new = self.now_at(chat)
+        old = self.unannounced.pop(new, None)
+        if old is not None:
+            self.says(new, old, kind="moved", key=old)
 
     def now_at(self, key: str) -> str:
         """Where a chat that had this key is now."""
