@@ -107,6 +107,7 @@ class Conversations:
             self._snapshots, self._pace, clock, options.on_unknown_outcome, self._move
         )
         self._busy: dict[str, _Busy] = {}
+        self._last_attempt = asyncio.Lock()
         self._told_no_model: dict[str, float] = {}
         self._moved: dict[str, str] = {}
         # What a store error has left half done, until somebody tries again.
@@ -314,7 +315,7 @@ class Conversations:
         snapshot = await self._snapshots.load(key)
         if snapshot is None or not (snapshot.inbox or snapshot.turn):
             return Done()
-        busy.turn = asyncio.create_task(self._answer(key, adapter), name=f"turn {key}")
+        busy.turn = asyncio.create_task(self._answer(key, adapter, snapshot), name=f"turn {key}")
         again = await self._deliver_beside(key, adapter, busy, busy.turn)
         wait = await self._delivery.deliver(key, adapter)
         if wait is not None:
@@ -341,8 +342,19 @@ class Conversations:
             return None
         return turn.result()
 
-    async def _answer(self, key: str, adapter: Adapter) -> Again | None:
-        """Hop 5 and 6: one run of a turn, and its commit."""
+    async def _answer(self, key: str, adapter: Adapter, before: Snapshot) -> Again | None:
+        """Hop 5 and 6: one run of a turn, and its commit.
+
+        :param before: what the turn is about to start from
+        """
+        if before.turn is None or before.turn.attempt != MAX_ATTEMPTS - 1:
+            return await self._run_once(key, adapter)
+        # It was under way when the program died twice, and one message may have been the cause of
+        # both. Were all of them begun a last time together, that one would take the others along.
+        async with self._last_attempt:
+            return await self._run_once(key, adapter)
+
+    async def _run_once(self, key: str, adapter: Adapter) -> Again | None:
         execution = new_id()
         options = self._options
 

@@ -12,9 +12,9 @@ messages it answers, whether it is the first saying of them, and whether all of 
 Order is that of the log; two things are known by their ids instead, because they come from the
 program's own log and may be noted late: what was accepted, and which messages were marked as sent.
 
-A duplicate is allowed in one place: an earlier saying of the same part was never marked, and after
-it its process was killed, or its outcome stayed unknown. A request of a process that is dead
-already (a ghost) may land at any time; it counts for nothing else.
+A duplicate is allowed in one place: an earlier saying of the same part was never marked, after it
+its process was killed or its outcome stayed unknown, and nothing else was said in between. A
+request of a process that is dead already (a ghost) may land at any time; it counts for nothing.
 """
 
 from __future__ import annotations
@@ -417,6 +417,7 @@ class _Chat:
         self.said: list[str] = []  # names of answers, in order
         self.said_at: dict[str, int] = {}  # token -> where its answer began
         self.barriers: list[_Barrier] = []
+        self._replies_in_order: list[_Reply] = []
         self._found: list[Finding] = []
         self._next = 0
         self._apologies: list[_Reply] = []
@@ -437,7 +438,8 @@ class _Chat:
         if self.strangers_only:
             self._strangers()
             return
-        for reply in self._replies():
+        self._replies_in_order = list(self._replies())
+        for reply in self._replies_in_order:
             self._take(reply)
         self._close_answer()
         self._spend_apologies(len(self.messages))
@@ -451,20 +453,25 @@ class _Chat:
         """The sends without repeats; repeats that nothing excuses are found."""
         earlier: defaultdict[str, list[tuple[int, Sent]]] = defaultdict(list)
         real: set[str] = set()
+        latest = ""
         for place, sent in self.run.sends[self.name]:
             before = earlier[sent.text]
-            excused = self._is_excused(before, place)
+            # Nothing leaves before what may be unsent: what comes again comes next.
+            comes_next = latest == sent.text or self.name in self.run.moves.values()
+            excused = comes_next and self._is_excused(before, place)
             first = sent.text not in real
             before.append((place, sent))
             if self.run.is_ghost(sent.life, place):
                 self._replied[_kind(sent.text)] += 1
                 continue
             real.add(sent.text)
+            if sent.text not in REFUSALS:
+                latest = sent.text
             if not marks_of(sent.text):
                 # Fixed sentences may be said again for something else.
                 yield _Reply(place, sent, soft=excused and not first)
                 continue
-            if len(before) > 1 and not excused:
+            if not first and not excused:
                 events = tuple(one for _, one in before)
                 self._find("duplicated", "a part came twice, and nothing excuses it", *events)
             if first:
@@ -695,17 +702,12 @@ class _Chat:
                 self._find("duplicated", f"{len(given)} of {kind}, more replies", *firm)
 
     def _firm(self, kind: str) -> list[Sent]:
-        earlier: defaultdict[str, list[tuple[int, Sent]]] = defaultdict(list)
-        firm = []
-        for place, sent in self.run.sends[self.name]:
-            if _kind(sent.text) != kind:
-                continue
-            before = earlier[sent.text]
-            ghost = self.run.is_ghost(sent.life, place)
-            if not ghost and not self._is_excused(before, place):
-                firm.append(sent)
-            before.append((place, sent))
-        return firm
+        """The replies of this sort that are certainly not repeats."""
+        return [
+            reply.sent
+            for reply in self._replies_in_order
+            if not reply.soft and _kind(reply.sent.text) == kind
+        ]
 
     def _strangers(self) -> None:
         for message in self.run.by_chat[self.name]:

@@ -268,6 +268,22 @@ def test_an_apology_comes_twice_inside_the_window() -> None:
     assert_right(log.end())
 
 
+def test_two_resets_of_which_neither_was_marked() -> None:
+    """The second confirmation is no repeat of the first: something was said in between."""
+    log = Log()
+    log.command(A, "reset")
+    log.send(A, phrases.RESET)
+    log.kill()
+    log.send(A, phrases.RESET)
+    log.kill()
+    log.ask(A, log.write(A))
+    log.send(A, phrases.GAVE_UP)
+    log.kill()
+    log.command(A, "reset")
+    log.say(A, phrases.RESET)
+    assert_right(log.end())
+
+
 def test_a_ghost_lands_late() -> None:
     """The request of a dead process arrives after all that its successor has said."""
     log = Log()
@@ -511,6 +527,16 @@ def sent_thrice_with_one_reason(log: Log) -> None:
     log.add(Unknown(chat=A, message=log.send(A, part)))
     log.send(A, part)
     log.say(A, part)
+
+
+def sent_again_after_what_follows_it(log: Log) -> None:
+    now = log.ask(A, log.write(A))
+    first, second = log.answer(now, 2)
+    log.commit(A, now, [first, second])
+    log.send(A, first)
+    log.say(A, second)
+    log.kill()
+    log.say(A, first)
 
 
 def answered_twice_in_other_words(log: Log) -> None:
@@ -816,6 +842,7 @@ WRONG: list[tuple[FindingKind, Callable[[Log], None]]] = [
     ("duplicated", sent_again_for_another_chats_error),
     ("duplicated", sent_again_for_another_parts_unknown_outcome),
     ("duplicated", sent_thrice_with_one_reason),
+    ("duplicated", sent_again_after_what_follows_it),
     ("duplicated", answered_twice_in_other_words),
     ("duplicated", asked_again_after_the_answer),
     ("duplicated", committed_twice),

@@ -94,7 +94,6 @@ def prepare(snapshot: Snapshot) -> Prepared:
         snapshot,
         messages=(),
         seen=(),
-        erase=(),
         turn=replace(snapshot.turn, steps=()) if snapshot.turn else None,
     )
     runs = _runs(snapshot.messages) + _runs(steps)

@@ -20,6 +20,11 @@ from stores.sqlite.encode import RING, Prepared, Seen
 
 _encode: Final = msgspec.json.Encoder().encode
 
+_UPDATE: Final = (
+    "UPDATE sessions SET revision = ?, next_seq = ?, updated_at = ?, row_count = ?, messages = ?, "
+    "seen_count = ?, seen_crc = ?, seen_then = ?, bodies = ?, head = ?, crc = ?"
+)
+
 
 class Stored(NamedTuple):
     """What a save must know of the row that it replaces."""
@@ -92,24 +97,25 @@ def write(database: sqlite3.Connection, was: Stored, prepared: Prepared) -> None
         seen_count = _write_seen(database, was, snapshot.seen, prepared.seen)
     if prepared.bodies or was.bodies:
         _write_bodies(database, was.id, prepared.bodies)
-    values: dict[str, object] = {
-        "revision": snapshot.revision,
-        "next_seq": snapshot.next_seq,
-        "updated_at": snapshot.updated_at,
-        "row_count": row_count,
-        "messages": row_count - outside - prepared.steps,
-        "seen_count": seen_count,
-        "seen_crc": prepared.seen.crc,
-        "seen_then": prepared.seen.then,
-        "bodies": len(prepared.bodies),
-        "head": prepared.head,
-        "crc": zlib.crc32(prepared.head),
-    }
-    # Named without need, it would have SQLite write a page of its index anew.
-    if snapshot.unfinished != was.unfinished:
-        values["unfinished"] = snapshot.unfinished
-    names = ", ".join(f"{name} = ?" for name in values)
-    database.execute(f"UPDATE sessions SET {names} WHERE id = ?", (*values.values(), was.id))
+    values = (
+        snapshot.revision,
+        snapshot.next_seq,
+        snapshot.updated_at,
+        row_count,
+        row_count - outside - prepared.steps,
+        seen_count,
+        prepared.seen.crc,
+        prepared.seen.then,
+        len(prepared.bodies),
+        prepared.head,
+        zlib.crc32(prepared.head),
+    )
+    if snapshot.unfinished == was.unfinished:
+        # Named without need, it would have SQLite write a page of its index anew.
+        database.execute(f"{_UPDATE} WHERE id = ?", (*values, was.id))
+    else:
+        values_too = (*values, snapshot.unfinished, was.id)
+        database.execute(f"{_UPDATE}, unfinished = ? WHERE id = ?", values_too)
 
 
 def _since(snapshot: Snapshot, seq: int) -> list[Message]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from core.messages import Message, text_of
 from core.snapshot import Snapshot
 from core.store import SessionRef
 from playground.claude import Claude
-from playground.telegram import Chat, Person, Telegram
+from playground.telegram import TOKEN, Chat, Person, Telegram
 from stores.sqlite import SQLiteStore
 
 PATIENCE: Final = 30.0
@@ -92,6 +93,24 @@ class World:
         await self.telegram.__aexit__(kind, error, trace)
         if error is not None:
             print(self.log()[-6000:])
+        else:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """No secret is in anything that a run leaves behind: log, database, what was said to people
+        and to the model. At the end of every test that runs the program."""
+        kept = {
+            file.name: file.read_bytes()
+            for file in self.folder.rglob("*")
+            if file.is_file() and file.name != ".env"
+        }
+        kept["the model's requests"] = json.dumps(self.claude.requests).encode()
+        said = [call.params for call in self.telegram.calls]
+        kept["what Telegram was told"] = json.dumps(said, default=str).encode()
+        for token in {TOKEN, self.telegram.token}:
+            for secret in (token, token.partition(":")[2], KEY):
+                found = [name for name, data in kept.items() if secret.encode() in data]
+                assert not found, f"a secret is in {found}"
 
     async def start(self, failpoint: str | None = None, *arguments: str, **environ: str) -> None:
         """The program, exactly as `chinwag run` starts it.

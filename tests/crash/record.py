@@ -86,6 +86,7 @@ _EXPECTED: Final = frozenset(
         "refused",
         "send.later",
         "send.unknown",
+        "telegram.nameless_update",
         "telegram.twin",
         "telegram.unreachable",
     }
