@@ -4,7 +4,7 @@ PACKAGES := bots core stores playground
 TYPED := $(wildcard $(PACKAGES) tests examples bench)
 BIN := .venv/bin
 
-.PHONY: help setup demo test check test-crash soak cover bench lock clean
+.PHONY: help setup demo test check test-crash soak mutate cover bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ test-crash: setup ## kill the real program at every failpoint (long)
 
 soak: setup ## kill it every few seconds for 10 minutes, under load and with faults
 	$(BIN)/python -m tests.crash.soak --seconds 600 --chats 200
+
+mutate: setup ## take each save and each check of the fencing away: some test must fail (long)
+	$(BIN)/python -m tests.mutate
 
 cover: setup ## the tests must reach every line of core/ and stores/
 	$(BIN)/coverage run -m pytest -m "not crash"

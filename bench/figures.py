@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from bench.report import Figure, Goal, at_least, at_most, fixed, middle, ms, ratio, size, times
-from bench.subject import Numbers
+from bench.subject import Numbers, Spec
 
 HISTORIES: Final = (0, 100, 1_000, 10_000)
 CHATS: Final = {0: 200, 100: 20, 1_000: 4, 10_000: 1}
@@ -25,6 +26,7 @@ PEERS: Final = (
     "agno AsyncSqliteDb",
 )
 FEW_DESCRIPTORS: Final = 256
+BLOCK: Final = 5  # turns, or loads, after which the run beside goes on
 GROWTH: Final = 500  # turns after which a chat has 1,000 messages
 
 
@@ -37,36 +39,30 @@ class Effort(NamedTuple):
     loads: int
     stored: int
     peers: bool
+    spare: float  # seconds that runs may take which met a busy machine and are run again
 
 
-FULL: Final = Effort(rounds=3, turns=200, each=20, loads=100, stored=100_000, peers=True)
-QUICK: Final = Effort(rounds=1, turns=100, each=10, loads=40, stored=20_000, peers=False)
+FULL: Final = Effort(
+    rounds=3, turns=200, each=20, loads=100, stored=100_000, peers=True, spare=120.0
+)
+QUICK: Final = Effort(
+    rounds=1, turns=100, each=10, loads=40, stored=20_000, peers=False, spare=15.0
+)
 
 
 class Bench(Protocol):
     effort: Effort
 
-    def run(
-        self,
-        kind: str,
-        who: str,
-        *,
-        chats: int = 1,
-        history: int = 0,
-        turns: int = 0,
-        cap: float = 60.0,
-        descriptors: int = 0,
-        folder: Path | None = None,
-    ) -> Numbers:
-        """In a process and a folder of its own, unless a folder is given.
+    def run(self, spec: Spec) -> Numbers:
+        """In a process of its own.
 
-        :raises Failed: a peer failed; the text says how
+        :raises Failed: it gave no numbers; the text says why
         """
         ...
 
-    def beside(self, *runs: Callable[[], Numbers]) -> list[Numbers]:
-        """What is compared with each other, one right after the other; again when the machine was
-        much busier for one of them than for another, if there is time.
+    def beside(self, specs: Sequence[Spec]) -> list[Numbers]:
+        """What is compared with each other: block by block in turns, or one right after the
+        other. Once more when the machine was much busier than at its best, if there is time.
 
         :raises Failed: one of them
         """
@@ -87,13 +83,14 @@ class Failed(Exception):
 def turn(bench: Bench) -> Figure:
     runs: defaultdict[tuple[str, int], list[Numbers]] = defaultdict(list)
     stores = ("floor", "chinwag", "append")
+    specs = {
+        (who, history): _turns(who, history, bench.effort.turns)
+        for history in HISTORIES
+        for who in stores
+    }
     for _ in range(bench.effort.rounds):
-        for history in HISTORIES:
-            found = bench.beside(
-                *(partial(_turns, bench, who, history, bench.effort.turns) for who in stores)
-            )
-            for who, each in zip(stores, found, strict=True):
-                runs[who, history].append(each)
+        for name, numbers in zip(specs, bench.beside(list(specs.values())), strict=True):
+            runs[name].append(numbers)
     goals = []
     for history in HISTORIES:
         ours, floor = runs["chinwag", history], runs["floor", history]
@@ -144,10 +141,10 @@ def turn(bench: Bench) -> Figure:
     )
 
 
-def _turns(bench: Bench, who: str, history: int, turns: int, cap: float = 60.0) -> Numbers:
-    # A whole-file store pays for all chats at once: one is enough to see it.
-    chats = 1 if who.startswith("PTB") and history else CHATS[history]
-    return bench.run("turns", who, chats=chats, history=history, turns=turns, cap=cap)
+def _turns(who: str, history: int, turns: int) -> Spec:
+    return Spec(
+        kind="turns", who=who, chats=CHATS[history], history=history, turns=turns, block=BLOCK
+    )
 
 
 def _against_floor(
@@ -173,11 +170,9 @@ def _against_floor(
 
 
 def load(bench: Bench) -> Figure:
-    run = partial(bench.run, "load", chats=4, history=1_000, turns=bench.effort.loads)
-    runs = [
-        bench.beside(partial(run, "floor"), partial(run, "chinwag"))
-        for _ in range(bench.effort.rounds)
-    ]
+    spec = Spec(kind="load", who="floor", chats=4, history=1_000, turns=bench.effort.loads)
+    spec = replace(spec, block=BLOCK)
+    runs = [bench.beside([spec, replace(spec, who="chinwag")]) for _ in range(bench.effort.rounds)]
     floor = [beside for beside, _ in runs]
     ours = [ours for _, ours in runs]
     goals = [
@@ -215,9 +210,10 @@ def written(bench: Bench) -> Figure:
     runs: defaultdict[str, list[Numbers]] = defaultdict(list)
     for _ in range(bench.effort.rounds):
         for who in ("floor", "chinwag"):
-            runs[who].append(bench.run("turns", who, turns=GROWTH))
+            runs[who].append(bench.run(Spec(kind="turns", who=who, turns=GROWTH)))
         for who in ("group", "chinwag"):
-            runs[f"{who}, 50 chats"].append(bench.run("crowd", who, chats=50, turns=50))
+            many_at_once = Spec(kind="crowd", who=who, chats=50, turns=50)
+            runs[f"{who}, 50 chats"].append(bench.run(many_at_once))
     alone, floor = runs["chinwag"], runs["floor"]
     many, group = runs["chinwag, 50 chats"], runs["group, 50 chats"]
     goals = [
@@ -277,34 +273,27 @@ def crowd(bench: Bench) -> Figure:
     chats, each = 200, bench.effort.each
     runs: defaultdict[str, list[Numbers]] = defaultdict(list)
     few = f"chinwag, ulimit -n {FEW_DESCRIPTORS}"
-    run = partial(bench.run, "crowd", chats=chats, turns=each)
+    spec = Spec(kind="crowd", who="group", chats=chats, turns=each)
+    ours = replace(spec, who="chinwag")
     groups = (
-        {
-            "group": partial(run, "group"),
-            "chinwag": partial(run, "chinwag"),
-            few: partial(run, "chinwag", descriptors=FEW_DESCRIPTORS),
-        },
-        {
-            "group, kept": partial(run, "group, kept"),
-            "chinwag, kept": partial(run, "chinwag, kept"),
-        },
+        {"group": spec, "chinwag": ours, few: replace(ours, descriptors=FEW_DESCRIPTORS)},
+        {name: replace(spec, who=name) for name in ("group, kept", "chinwag, kept")},
     )
     for _ in range(bench.effort.rounds):
         for group in groups:
-            for name, numbers in zip(group, bench.beside(*group.values()), strict=True):
+            for name, numbers in zip(group, bench.beside(list(group.values())), strict=True):
                 runs[name].append(numbers)
     goals = []
     for name, floor in (("chinwag", "group"), (few, "group"), ("chinwag, kept", "group, kept")):
-        ours = runs[name]
-        share = ratio(ours, runs[floor], "per_second")
-        failed = sum(run["failed"] for run in ours)
-        lost = sum(run["lost"] for run in ours)
-        stall = middle(ours, "stall")
+        share = ratio(runs[name], runs[floor], "per_second")
+        failed = sum(run["failed"] for run in runs[name])
+        lost = sum(run["lost"] for run in runs[name])
+        stall = middle(runs[name], "stall")
         goals += [
             Goal(
                 f"{name}: turns per second",
                 ">= 50 % of the floor",
-                fixed(middle(ours, "per_second")),
+                fixed(middle(runs[name], "per_second")),
                 f"{floor} {fixed(middle(runs[floor], 'per_second'))}",
                 f"{share:.0%}",
                 at_least(share, 0.5),
@@ -360,7 +349,7 @@ def _crowd_row(name: str, runs: Sequence[Numbers]) -> tuple[str, ...]:
         f"{sum(run['lost'] for run in runs):.0f}",
         ms(middle(runs, "stall")),
         fixed(middle(runs, "descriptors")),
-        f"{middle(runs, 'memory'):.1f} MiB",
+        fixed(middle(runs, "memory"), " MiB"),
     )
 
 
@@ -370,14 +359,13 @@ def _crowd_row(name: str, runs: Sequence[Numbers]) -> tuple[str, ...]:
 def start(bench: Bench) -> Figure:
     chats = bench.effort.stored
     runs: defaultdict[str, list[Numbers]] = defaultdict(list)
-    built = {}
-    for who in ("floor", "chinwag"):
-        folder = bench.folder(who)
-        built[who] = bench.run("build", who, chats=chats, folder=folder, cap=300.0)
-    run = partial(bench.run, "start", chats=chats)
+    specs = {
+        who: Spec(kind="start", who=who, chats=chats, folder=str(bench.folder(who)))
+        for who in ("floor", "chinwag")
+    }
+    built = {who: bench.run(replace(spec, kind="build", cap=300.0)) for who, spec in specs.items()}
     for _ in range(bench.effort.rounds):
-        group = {who: partial(run, who, folder=bench.folder(who)) for who in built}
-        for name, numbers in zip(group, bench.beside(*group.values()), strict=True):
+        for name, numbers in zip(specs, bench.beside(list(specs.values())), strict=True):
             runs[name].append(numbers)
     ours, floor = runs["chinwag"], runs["floor"]
     goals = [
@@ -400,7 +388,7 @@ def start(bench: Bench) -> Figure:
             ms(middle(each, "ready")),
             ms(middle(each, "p50")),
             ms(middle(each, "p99")),
-            f"{middle(each, 'memory'):.1f} MiB",
+            fixed(middle(each, "memory"), " MiB"),
             size(built[who]["size"]),
         )
         for who, each in runs.items()
@@ -440,8 +428,12 @@ def peers(bench: Bench) -> Figure:
 
 
 def _peer(bench: Bench, who: str, history: int) -> tuple[str, ...]:
+    spec = replace(_turns(who, history, turns=100), block=0, cap=5.0)
+    if who.startswith("PTB") and history:
+        # It rewrites all chats whenever one has changed: one is enough to see it.
+        spec = replace(spec, chats=1)
     try:
-        run = _turns(bench, who, history, turns=100, cap=5.0)
+        run = bench.run(spec)
     except Failed as error:
         return (str(error), "", "", "", "", "", "")
     return (
@@ -450,7 +442,7 @@ def _peer(bench: Bench, who: str, history: int) -> tuple[str, ...]:
         ms(run["cpu"]),
         size(run["written"]),
         size(run["size"]),
-        f"{run['memory']:.0f} MiB",
+        fixed(run["memory"], " MiB"),
         f"{run['turns']:.0f}",
     )
 
@@ -458,17 +450,17 @@ def _peer(bench: Bench, who: str, history: int) -> tuple[str, ...]:
 def peers_at_once(bench: Bench) -> Figure:
     chats, each = 200, 5
     rows = []
-    for who in ("group", "chinwag", *PEERS):
-        for descriptors in (0, FEW_DESCRIPTORS):
-            name = f"{who}, ulimit -n {descriptors}" if descriptors else who
-            try:
-                run = bench.run(
-                    "crowd", who, chats=chats, turns=each, cap=20.0, descriptors=descriptors
-                )
-            except Failed as error:
-                rows.append((name, str(error), *("" for _ in CROWD_COLUMNS[2:])))
-            else:
-                rows.append(_crowd_row(name, [run]))
+    plan = [(who, 0) for who in ("group", "chinwag", *PEERS)]
+    plan += [("chinwag", FEW_DESCRIPTORS), (PEERS[0], FEW_DESCRIPTORS)]
+    for who, descriptors in plan:
+        name = f"{who}, ulimit -n {descriptors}" if descriptors else who
+        spec = Spec(kind="crowd", who=who, chats=chats, turns=each, cap=20.0)
+        try:
+            run = bench.run(replace(spec, descriptors=descriptors))
+        except Failed as error:
+            rows.append((name, str(error), *("" for _ in CROWD_COLUMNS[2:])))
+        else:
+            rows.append(_crowd_row(name, [run]))
     return Figure(
         f"What people use instead, {chats} chats at once, {each} turns each",
         "As above, all chats at once. One round.",

@@ -18,7 +18,7 @@ from bench.floors import Floor
 from bench.measure import evict, median, percentile, resident, size_of
 from bench.ours import NOW, UNBOUNDED, Chinwag, grown, inbound, ref
 from bench.said import Exchange, exchange, exchanges
-from bench.subject import Numbers, Spec, Wrong, opened
+from bench.subject import Alternation, Numbers, Spec, Wrong, opened
 from bench.turns import APART, fold
 from core import changes
 from core.claude import encode_request
@@ -42,10 +42,12 @@ async def load(spec: Spec) -> Numbers:
         for index in range(spec.chats)
     }
     run = _load_bytes if spec.who == "floor" else _load_snapshots
-    return await run(Path(spec.folder), said, spec.turns)
+    return await run(Path(spec.folder), said, spec.turns, Alternation(spec.block))
 
 
-async def _load_snapshots(folder: Path, said: dict[str, list[Exchange]], loads: int) -> Numbers:
+async def _load_snapshots(
+    folder: Path, said: dict[str, list[Exchange]], loads: int, alternation: Alternation
+) -> Numbers:
     cold: list[float] = []
     cold_sent: list[float] = []
     warm: list[float] = []
@@ -58,6 +60,7 @@ async def _load_snapshots(folder: Path, said: dict[str, list[Exchange]], loads: 
         gc.collect()
         for number in range(loads):
             key = keys[number % len(keys)]
+            alternation.wait()
             subject.snapshots.forget(key)
             for loaded, sent in ((cold, cold_sent), (warm, warm_sent)):
                 began = time.perf_counter()
@@ -82,7 +85,9 @@ def _body(snapshot: Snapshot | None) -> bytes:
     return encode_request(Request(model="claude", system=("Be concise.",), messages=messages))
 
 
-async def _load_bytes(folder: Path, said: dict[str, list[Exchange]], loads: int) -> Numbers:
+async def _load_bytes(
+    folder: Path, said: dict[str, list[Exchange]], loads: int, alternation: Alternation
+) -> Numbers:
     """Rows that are request-ready already, joined; and no more than that."""
     cold: list[float] = []
     warm: list[float] = []
@@ -94,6 +99,7 @@ async def _load_bytes(folder: Path, said: dict[str, list[Exchange]], loads: int)
         gc.collect()
         for number in range(loads):
             key = keys[number % len(keys)]
+            alternation.wait()
             began = time.perf_counter()
             loaded = await subject.load(key)
             assert loaded is not None and loaded[1] is not None

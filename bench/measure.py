@@ -137,6 +137,10 @@ class Heartbeat:
             self.longest = max(self.longest, time.perf_counter() - began - BEAT)
 
 
+# macOS has no fdatasync.
+_sync: Final = getattr(os, "fdatasync", os.fsync)
+
+
 class Calibration(NamedTuple):
     """Microseconds: a fixed piece of Python, and a 4 KiB write with its sync. How busy the machine
     is right now, and how fast its disk."""
@@ -158,7 +162,7 @@ def calibrate(folder: Path) -> Calibration:
         for place in range(40):
             os.pwrite(file.fileno(), b"x" * 4096, place * 4096)
             began = time.perf_counter()
-            os.fdatasync(file.fileno())
+            _sync(file.fileno())
             syncs.append(time.perf_counter() - began)
     return Calibration(median(spins) * 1e6, median(syncs) * 1e6)
 

@@ -19,7 +19,7 @@ import msgspec
 
 from bench import loads, peers
 from bench.floors import Append, Floor, Group
-from bench.measure import bind, calibrate
+from bench.measure import bind
 from bench.ours import Chinwag
 from bench.subject import Numbers, Spec, Subject, Wrong
 from bench.turns import crowd, turns
@@ -42,18 +42,6 @@ WHO: Final[dict[str, Callable[[Path], Subject]]] = {
 
 
 async def run(spec: Spec) -> Numbers:
-    folder = Path(spec.folder)
-    before = calibrate(folder)
-    numbers = await _run(spec)
-    after = calibrate(folder)
-    return {
-        **numbers,
-        "spin": (before.spin + after.spin) / 2,
-        "sync": (before.sync + after.sync) / 2,
-    }
-
-
-async def _run(spec: Spec) -> Numbers:
     make = partial(WHO[spec.who], Path(spec.folder, "db"))
     if spec.kind == "turns":
         return await turns(spec, make)

@@ -8,13 +8,15 @@ lost, a message missing), never that something was slow.
 from __future__ import annotations
 
 import argparse
+import math
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -22,9 +24,9 @@ from typing import Final
 import msgspec
 
 from bench.figures import FIGURES, FULL, PEERS, QUICK, Effort, Failed
-from bench.measure import machine
+from bench.measure import Calibration, calibrate, machine, median
 from bench.report import Figure
-from bench.subject import Numbers, Spec
+from bench.subject import READY, Numbers, Spec
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
@@ -45,115 +47,143 @@ QUIET: Final = {
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
 }
 BEYOND: Final = 120.0  # seconds after its own time limit when a run is given up
-UNLIKE: Final = 1.4  # how much busier the machine may be for one run than for another beside it
+BUSY: Final = 1.5  # how much slower than at its best the machine may be, for runs that count
 TRIES: Final = 4
-SPARE: Final = 150.0  # seconds that repeated runs may take in all
+
+
+class Process:
+    """One run."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self._said = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.runs", msgspec.json.encode(spec).decode()],
+            cwd=ROOT,
+            env={**os.environ, **QUIET},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+        )
+        self._limit = threading.Timer(spec.cap + BEYOND, self._process.kill)
+        self._limit.start()
+
+    def go_on(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def line(self) -> str:
+        """What it prints next: `READY`, or its numbers.
+
+        :raises Failed: it ended without; the last thing that it said
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if line and not self._process.poll():
+            return line
+        code = self._process.wait()
+        self._said.seek(0)
+        said = self._said.read().strip().splitlines() or [f"exit code {code}"]
+        raise Failed(said[-1].replace(str(ROOT), ".").replace(self.spec.folder, "."))
+
+    def end(self) -> None:
+        self._limit.cancel()
+        self._process.kill()
+        self._process.communicate()
+        self._said.close()
 
 
 class Processes:
-    """Runs, one process after the other."""
+    """Runs, in processes of their own."""
 
     def __init__(self, effort: Effort, work: Path) -> None:
         self.effort = effort
         self.wrong: list[str] = []
-        self.spins: list[float] = []
-        self.syncs: list[float] = []
+        self.calibrations = [calibrate(work)]
+        self.repeated = 0
         self._work = work
         self._began = time.monotonic()
-        self._spare = SPARE
-        self.repeated = 0
-
-    def beside(self, *runs: Callable[[], Numbers]) -> list[Numbers]:
-        # What decides is how busy the machine was, never what came out.
-        found: list[tuple[float, list[Numbers]]] = []
-        while True:
-            began = time.monotonic()
-            numbers = [run() for run in runs]
-            unlike = max(_unlike(numbers, name) for name in ("spin", "sync"))
-            found.append((unlike, numbers))
-            took = time.monotonic() - began
-            if unlike <= UNLIKE or len(found) == TRIES or took > self._spare:
-                return min(found, key=lambda each: each[0])[1]
-            self._say(f"the machine was {unlike:.1f} times busier for one of these: once more")
-            self._spare -= took
-            self.repeated += 1
+        self._spare = effort.spare
 
     def folder(self, name: str) -> Path:
         folder = self._work / name
         folder.mkdir(exist_ok=True)
         return folder
 
-    def run(
-        self,
-        kind: str,
-        who: str,
-        *,
-        chats: int = 1,
-        history: int = 0,
-        turns: int = 0,
-        cap: float = 60.0,
-        descriptors: int = 0,
-        folder: Path | None = None,
-    ) -> Numbers:
-        told = f"{kind}: {who}" + (f", {history:,} messages" if kind == "turns" else "")
-        self._say(told)
-        place = folder or Path(tempfile.mkdtemp(dir=self._work))
-        spec = Spec(
-            kind=kind,
-            who=who,
-            folder=str(place),
-            chats=chats,
-            history=history,
-            turns=turns,
-            cap=cap,
-            descriptors=descriptors,
-        )
-        try:
-            numbers = self._numbers(spec)
-        except Failed as error:
-            self._say(f"{told}: {error}")
-            if who in PEERS:
-                raise
-            self.wrong.append(f"{told}: {error}")
-            raise
-        finally:
-            if folder is None:
-                shutil.rmtree(place)
-        self.spins.append(numbers.get("spin", 0.0))
-        self.syncs.append(numbers.get("sync", 0.0))
-        if numbers.get("lost") and who not in PEERS:
-            self.wrong.append(f"{told}: {numbers['lost']:.0f} acknowledged turns are lost")
+    def run(self, spec: Spec) -> Numbers:
+        (numbers,) = self._together([spec])
         return numbers
 
-    def _numbers(self, spec: Spec) -> Numbers:
-        """
-        :raises Failed: the last thing that the process said
-        """
-        line = msgspec.json.encode(spec).decode()
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "bench.runs", line],
-                cwd=ROOT,
-                env={**os.environ, **QUIET},
-                capture_output=True,
-                text=True,
-                timeout=spec.cap + BEYOND,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise Failed(f"no end after {spec.cap + BEYOND:.0f} s") from None
-        if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise Failed(said[-1].replace(str(ROOT), ".").replace(spec.folder, "."))
-        return msgspec.json.decode(done.stdout.splitlines()[-1], type=dict[str, float])
+    def beside(self, specs: Sequence[Spec]) -> list[Numbers]:
+        # What decides is how busy the machine was, never what came out.
+        found: list[tuple[float, list[Numbers]]] = []
+        while True:
+            began = time.monotonic()
+            before = calibrate(self._work)
+            if all(spec.block for spec in specs):
+                numbers = self._together(specs)
+            else:
+                numbers = [self.run(spec) for spec in specs]
+            after = calibrate(self._work)
+            self.calibrations += (before, after)
+            busy = max(self._busy(before), self._busy(after))
+            found.append((busy, numbers))
+            took = time.monotonic() - began
+            if busy <= BUSY or len(found) == TRIES or took > self._spare:
+                return min(found, key=lambda each: each[0])[1]
+            self._say(f"the machine was {busy:.1f} times as slow as at its best: once more")
+            self._spare -= took
+            self.repeated += 1
+
+    def _busy(self, now: Calibration) -> float:
+        spin = min(each.spin for each in self.calibrations)
+        sync = min(each.sync for each in self.calibrations)
+        return max(now.spin / spin, now.sync / sync)
+
+    def _together(self, specs: Sequence[Spec]) -> list[Numbers]:
+        """At most one of them is at work at any time, once all are ready."""
+        told = "; ".join(_told(spec) for spec in specs)
+        self._say(told if len(specs) < 4 else f"{len(specs)} runs in turns: {told}")
+        with ExitStack() as stack:
+            processes = []
+            for spec in specs:
+                place = spec.folder or stack.enter_context(
+                    tempfile.TemporaryDirectory(dir=self._work)
+                )
+                processes.append(Process(msgspec.structs.replace(spec, folder=str(place))))
+                stack.callback(processes[-1].end)
+            try:
+                lines = [process.line() for process in processes]
+                while READY in lines:
+                    for which, process in enumerate(processes):
+                        if lines[which] == READY:
+                            process.go_on()
+                            lines[which] = process.line()
+            except Failed as error:
+                self._say(f"{told}: {error}")
+                if specs[0].who not in PEERS:
+                    self.wrong.append(f"{told}: {error}")
+                raise
+        return [self._numbers(spec, line) for spec, line in zip(specs, lines, strict=True)]
+
+    def _numbers(self, spec: Spec, line: str) -> Numbers:
+        given = msgspec.json.decode(line, type=dict[str, float | None])
+        # JSON knows no NaN.
+        numbers = {name: math.nan if value is None else value for name, value in given.items()}
+        if numbers.get("lost") and spec.who not in PEERS:
+            self.wrong.append(f"{_told(spec)}: {numbers['lost']:.0f} acknowledged turns are lost")
+        return numbers
 
     def _say(self, what: str) -> None:
         print(f"{time.monotonic() - self._began:6.0f} s  {what}", file=sys.stderr, flush=True)
 
 
-def _unlike(numbers: Sequence[Numbers], name: str) -> float:
-    values = [each[name] for each in numbers]
-    return max(values) / min(values)
+def _told(spec: Spec) -> str:
+    history = f" at {spec.history:,}" if spec.kind == "turns" else ""
+    few = f", ulimit -n {spec.descriptors}" if spec.descriptors else ""
+    return f"{spec.kind}{history}: {spec.who}{few}"
 
 
 def main() -> int:
@@ -209,8 +239,7 @@ def _page(
     figures: list[Figure], facts: list[str], effort: Effort, minutes: float, runs: Processes
 ) -> str:
     met = [goal.met for figure in figures for goal in figure.goals if goal.met is not None]
-    spins = sorted(filter(None, runs.spins))
-    syncs = sorted(filter(None, runs.syncs))
+    spins, syncs = (sorted(values) for values in zip(*runs.calibrations, strict=True))
     versions = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
     lines = "\n".join(f"* {fact}" for fact in (*facts, versions))
     text = f"""# Benchmarks
@@ -226,11 +255,14 @@ How to read it:
   each turn saw, and what is there when the database is opened again.
 * *Floor* is the least that this machine can do, measured again beside each group. Ratios compare
   runs of the same round. Numbers are medians over {effort.rounds} rounds, unless a table says that
-  there was one. When the machine was busier for one run of a group than for another (by a loop and
-  a sync before and after each), the group was run again: {runs.repeated} times in all.
-* Absolute times are those of this machine at that time. While it ran, the loop in the list above
-  took {spins[0]:.0f} to {spins[-1]:.0f} us and a sync {syncs[0]:.0f} to {syncs[-1]:.0f} us: read
-  differences below such a spread as ties, and p99 as a hint.
+  there was one.
+* What is compared turn by turn runs in processes that take turns, a few at a time, so that all of
+  them meet the same machine. What is compared as a whole runs one after the other.
+* Absolute times are those of this machine at that time. Before and after each group a loop and a
+  sync tell how busy it is: they took {spins[0]:.0f} to {spins[-1]:.0f} us (median
+  {median(spins):.0f}) and {syncs[0]:.0f} to {syncs[-1]:.0f} us (median {median(syncs):.0f}). A
+  group that met a busy machine was run again, {runs.repeated} times in all. Read differences within
+  such a spread as ties, and p99 as a hint.
 * A turn says about 200 bytes and answers about 800. Everything that syncs does so before it says
   that it is done (SQLite with `synchronous=FULL`), except where a table says otherwise.
 """

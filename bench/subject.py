@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -20,16 +21,19 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param turns: in all, or of each chat when they come all at once; or loads
     :param cap: seconds after which it stops; what it did until then counts
     :param descriptors: how many files may be open; 0: as many as outside
+    :param block: turns after which it lets the run beside it go on; 0: it runs to its end
+    :param folder: where its database is; "": in one of its own
     """
 
     kind: str
     who: str
-    folder: str
     chats: int = 1
     history: int = 0
     turns: int = 0
     cap: float = 60.0
     descriptors: int = 0
+    block: int = 0
+    folder: str = ""
 
 
 class Wrong(Exception):
@@ -72,6 +76,25 @@ class Subject(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+READY: Final = "ready"
+
+
+class Alternation:
+    """Whose turn it is, among processes that are compared: each does a few turns while the others
+    wait, so that all meet the same machine."""
+
+    def __init__(self, block: int) -> None:
+        self._block = block
+        self._done = 0
+
+    def wait(self) -> None:
+        """Before each turn. Stops the event loop, in which nothing else may be under way."""
+        if self._block and self._done % self._block == 0:
+            print(READY, flush=True)
+            sys.stdin.readline()
+        self._done += 1
 
 
 S = TypeVar("S", bound=Subject)

@@ -23,7 +23,7 @@ from bench.measure import (
     unbind,
 )
 from bench.said import Exchange, exchange, exchanges, in_window
-from bench.subject import Numbers, Seen, Spec, Subject, Wrong, opened
+from bench.subject import Alternation, Numbers, Seen, Spec, Subject, Wrong, opened
 
 WARM_UP: Final = 3  # turns
 APART: Final = 100_000  # numbers between the first exchanges of two chats
@@ -50,10 +50,12 @@ async def turns(spec: Spec, make: Make) -> Numbers:
             each = exchange(total // 2 + index % spec.chats * APART)
             planned.append((subject.ready(key, each, total), key, total))
             said[key].append(each)
+        alternation = Alternation(spec.block)
         gc.collect()
         with Meter() as meter:
             end = time.perf_counter() + spec.cap
             for turn, key, total in planned:
+                alternation.wait()
                 began = time.perf_counter()
                 seen = await turn()
                 took.append(time.perf_counter() - began)

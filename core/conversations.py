@@ -291,7 +291,8 @@ class Conversations:
         finally:
             del self._busy[key]
             self._snapshots.forget(key)
-            if busy.turn and not busy.turn.done():
+            if busy.turn:
+                # Done or not: nobody else may be left to hear how it ended.
                 busy.turn.cancel()
                 await asyncio.gather(busy.turn, return_exceptions=True)
         return outcome
@@ -300,9 +301,9 @@ class Conversations:
         for old, new in tuple(self._moving.items()):
             if _is_under(key, old):
                 await self._move(old, new)
-        if key in self._untold:
-            return await self._begin_anew(key, adapter)
         try:
+            if key in self._untold:
+                return await self._begin_anew(key, adapter)
             return await self._work(key, adapter, busy)
         except (SnapshotUnreadable, SnapshotTooNew) as error:
             await self._set_aside(key, error)

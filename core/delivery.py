@@ -74,8 +74,10 @@ class Delivery:
             receipt = await adapter.send(key, part, uncertain=uncertain)
         except TryLater as error:
             emit("send.later", key, part=part.id, seconds=error.seconds)
-            await self._pace.later(key, error.seconds)
-            await self._put_back(key, part, uncertain)
+            try:
+                await self._pace.later(key, error.seconds)
+            finally:
+                await self._put_back(key, part, uncertain)
         except OutcomeUnknown as error:
             trouble("send.unknown", key, part=part.id, error=str(error))
             self._pace.failed(key)

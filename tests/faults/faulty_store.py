@@ -150,6 +150,8 @@ class FaultyStore:
         self.calls += 1
         call = Call(self.calls, name, about)
         fault = None if self.dead else self.plan(call)
+        if fault is not None and fault.kind is Kind.UNREADABLE and await effect() is None:
+            fault = None  # there is nothing that could be
         if fault is not None and fault.moment is Moment.BEFORE:
             await self._pause()
             await self._fail(call, fault)

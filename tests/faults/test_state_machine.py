@@ -33,7 +33,7 @@ from tests.faults.faulty_store import Call, Fault, Kind, Moment
 from tests.faults.rig import Rig, SendFault
 from tests.faults.verdict import findings
 
-EXAMPLES: Final = 120
+EXAMPLES: Final = 250
 STEPS: Final = 30
 
 SEND_ERRORS: Final[tuple[Callable[[], BaseException], ...]] = (

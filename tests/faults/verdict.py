@@ -69,7 +69,8 @@ class _Chat:
         for event in events:
             if event.what in ("accepted", "duplicate"):
                 self.accepted.setdefault(event.name, event)
-        self.stored = rig.stored().get(key)
+        # Nobody may have told the bot yet that it has moved.
+        self.stored = [each for at, each in rig.stored().items() if rig.now_at(at) == key]
 
     def lost(self) -> Iterator[str]:
         for event in self.accepted.values():
@@ -97,7 +98,7 @@ class _Chat:
                 return True
         if event in self._before_resets():
             return True
-        outbox = self.stored.outbox if self.stored else ()
+        outbox = [part for snapshot in self.stored for part in snapshot.outbox]
         kept = [part for part in outbox if part.state in ("held", "failed")]
         return any(
             f".{event.name}." in part.id or set(tokens(event.text)) & set(tokens(part.body or ""))
@@ -120,12 +121,23 @@ class _Chat:
             for token in tokens(event.text):
                 answers.setdefault(token, set()).add(event.name.rpartition(".")[0])
         for token, turns in answers.items():
-            if len(turns) > 1:
+            if len(turns) > 1 and token not in self._unknown():
                 yield f"twice: {token} was answered by the turns {sorted(turns)}"
 
+    def _unknown(self) -> set[str]:
+        """Tokens of which nobody can know any more that they were seen."""
+        return {
+            token
+            for event in self.events
+            if event.name in self.rig.unknown
+            for token in tokens(event.text)
+        }
+
     def order(self) -> Iterator[str]:
+        unknown = self._unknown()
         said = [token for event in self.accepted.values() for token in tokens(event.text)]
-        first = list(dict.fromkeys(token for event in self.shown for token in tokens(event.text)))
+        shown = [token for event in self.shown for token in tokens(event.text)]
+        first = [token for token in dict.fromkeys(shown) if token not in unknown]
         if first != [token for token in said if token in first]:
             yield f"order: said {said}, answered {first}"
         parts = list(dict.fromkeys(event.name for event in self.shown))
@@ -154,7 +166,7 @@ class _Chat:
             for each in self.events[self.events.index(event) :]:
                 if each.what == "began" and old & set(tokens(each.text)):
                     yield f"reset: {each.text!r} was said after {event.name}"
-        stored = self.stored.messages if self.stored else ()
+        stored = [message for snapshot in self.stored for message in snapshot.messages]
         text = " ".join(text_of(message.blocks) for message in stored)
         for event in self._before_resets():
             if set(tokens(event.text)) & set(tokens(text)):
@@ -170,7 +182,7 @@ class _Chat:
     def tools(self) -> Iterator[str]:
         runs = Counter(event.name for event in self.events if event.what == "tool")
         for token, times in runs.items():
-            if times > 1:
+            if times > 1 and token not in self._unknown():
                 yield f"tool: it ran {times} times for {token}"
 
 

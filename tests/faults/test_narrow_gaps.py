@@ -1,0 +1,375 @@
+"""What the machines of this folder have found, each in its shortest form."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from core import changes, phrases
+from core.adapter import Accepted, Duplicate, Limits, Live
+from core.clock import Clock
+from core.engine import Again, Done
+from core.errors import (
+    ModelRefusedKey,
+    Moved,
+    OutcomeUnknown,
+    SnapshotUnreadable,
+    StoreUnavailable,
+    TryLater,
+)
+from core.messages import Outbound
+from core.snapshot import Snapshot
+from core.snapshots import Snapshots
+from core.store import SessionRef
+from stores.memory import MemoryStore
+from tests.core.fakes import FakeClock, settle
+from tests.core.test_conversations import KEY, Held, House
+from tests.faults.faulty_store import Call, Fault, FaultyStore, Kind, Moment
+
+FULL = Fault(Kind.FULL)
+FULL_AFTER = Fault(Kind.FULL, Moment.AFTER)
+
+
+def fails(name: str, fault: Fault = FULL, *, times: int = 1, skip: int = 0) -> FaultyStore:
+    """A store whose calls of this name fail, so many of them."""
+    numbers = iter(range(1_000))
+
+    def plan(call: Call) -> Fault | None:
+        hit = call.name == name and skip <= next(numbers) < skip + times
+        return fault if hit else None
+
+    return FaultyStore(MemoryStore(), plan)
+
+
+def house_on(store: Any, *script: Any, **options: Any) -> House:
+    return House(*script, store=store, **options)
+
+
+# ---------------------------------------------------------------------- what cannot be read
+
+
+class Unreadable(MemoryStore):
+    """One conversation cannot be read until it is set aside; calls may fail besides."""
+
+    def __init__(self, *, aside: list[Exception | None], saves: list[Exception | None]) -> None:
+        super().__init__()
+        self.damaged = True
+        self.aside = aside
+        self.failing = saves
+
+    async def load(self, ref: SessionRef) -> Snapshot | None:
+        if self.damaged:
+            raise SnapshotUnreadable("checksum")
+        return await super().load(ref)
+
+    async def set_aside(self, ref: SessionRef) -> None:
+        if self.aside and (error := self.aside.pop(0)):
+            raise error
+        self.damaged = False
+        await super().set_aside(ref)
+
+    async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
+        if self.failing and (error := self.failing.pop(0)):
+            raise error
+        await super().save(ref, snapshot, replaces=replaces)
+
+
+@pytest.mark.parametrize("what", ["aside", "saves"])
+async def test_a_full_disk_while_something_is_set_aside_ends_nothing(what: str) -> None:
+    failing: dict[str, list[Exception | None]] = {"aside": [], "saves": []}
+    failing[what] = [StoreUnavailable("full")]
+    house = house_on(Unreadable(**failing))
+    assert await house.conversations.work(KEY) == Again(5.0)
+    assert await house.conversations.work(KEY) == Again()
+    assert await house.conversations.work(KEY) == Done()
+    assert house.screen.shown == [phrases.UNREADABLE]
+
+
+@pytest.mark.parametrize("what", ["aside", "saves"])
+async def test_what_was_set_aside_is_said_when_the_message_comes_again(what: str) -> None:
+    failing: dict[str, list[Exception | None]] = {"aside": [], "saves": []}
+    failing[what] = [StoreUnavailable("full")]
+    async with house_on(Unreadable(**failing), "hello", "again") as house:
+        with pytest.raises(StoreUnavailable):
+            await house.accept("hi", "u1")
+        assert await house.says("hi", "u1") == Accepted()
+        await house.says("and now?", "u2")
+        assert house.screen.shown == [phrases.UNREADABLE, "hello", "again"]
+        assert house.conversations._untold == {}
+
+
+async def test_a_conversation_that_could_be_read_after_all_goes_on() -> None:
+    store = Unreadable(aside=[StoreUnavailable("full")], saves=[])
+    store.damaged = False
+    async with house_on(store, "one", "two") as house:
+        await house.says("a")
+        store.damaged = True
+        with pytest.raises(StoreUnavailable):
+            await house.accept("b", "u2")
+        store.damaged = False
+        await house.says("b", "u2")
+        assert house.screen.shown == ["one", "two"]
+        assert len(await house.history()) == 4
+        assert house.conversations._untold == {}
+
+
+# ---------------------------------------------------------------------- a chat that moves
+
+
+@pytest.mark.parametrize("name", ["move", "unfinished"])
+@pytest.mark.parametrize("fault", [FULL, FULL_AFTER])
+async def test_a_move_that_fails_is_done_to_the_end(name: str, fault: Fault) -> None:
+    """The platform says it once, when something is sent there; then there is nothing to send."""
+    store = fails(name, fault, skip=int(name == "unfinished"))
+    async with house_on(store, "one|two") as house:
+        house.screen.script = [Moved("test:1", "test:9")]
+        await house.says("hi")
+        assert house.screen.shown == []
+        house.clock.advance(6)
+        await settle(300)
+        assert house.screen.keys == ["test:9"] * 2
+        assert house.conversations._moving == {}
+
+
+async def test_a_message_that_comes_again_after_its_chat_moved_is_a_duplicate() -> None:
+    async with House("one", "two", "three") as house:
+        await house.says("a", "u1")
+        assert await house.says("test:9", kind="moved") == Accepted()
+        assert await house.says("a", "u1") == Duplicate()
+        assert await house.says("b", "u2") == Accepted()
+        assert await house.says("test:99", kind="moved", key="test:9") == Accepted()
+        assert await house.says("b", "u2") == Duplicate()
+        await house.says("c", "u3", key="test:9/7")
+        assert house.screen.keys == ["test:1", "test:9", "test:99/7"]
+        assert len(await house.history("test:99")) == 4
+
+
+async def test_a_chat_that_moves_back_is_where_it_says() -> None:
+    async with House("one", "two") as house:
+        await house.says("test:9", kind="moved")
+        await house.says("test:1", kind="moved", key="test:9")
+        await house.says("a")
+        await house.says("b", key="test:9")
+        assert house.screen.keys == ["test:1", "test:1"]
+
+
+async def test_a_corrupt_database_is_no_affair_of_an_adapter_when_a_chat_moves() -> None:
+    async with house_on(fails("move", Fault(Kind.CORRUPT))) as house:
+        with pytest.raises(StoreUnavailable):
+            await house.accept("test:9", kind="moved")
+
+
+# ---------------------------------------------------------------------- silence or a repeat
+
+
+async def test_with_hold_a_part_that_was_not_sent_because_the_chat_moved_is_sent() -> None:
+    async with House("one", on_unknown_outcome="hold") as house:
+        house.screen.script = [Moved("test:1", "test:9")]
+        await house.says("hi")
+        await settle(200)
+        assert house.screen.keys == ["test:9"]
+        assert house.screen.uncertain == [False, False]
+
+
+async def test_with_hold_a_penalty_that_cannot_be_noted_holds_nothing() -> None:
+    async with house_on(fails("notes.put"), "one", on_unknown_outcome="hold") as house:
+        house.screen.script = [TryLater(30)]
+        await house.says("hi")
+        house.clock.advance(31)
+        await settle(300)
+        assert house.screen.shown == ["one"]
+
+
+@pytest.mark.parametrize("number", [2, 3])
+async def test_with_hold_an_unknown_save_before_a_send_holds_nothing(number: int) -> None:
+    """2: the commit; 3: the mark of the first part, which is when the second begins to leave."""
+    store = fails("save", FULL_AFTER, skip=number)
+    async with house_on(store, "one|two", "no", on_unknown_outcome="hold") as house:
+        await house.says("hi")
+        house.clock.advance(6)
+        await settle(300)
+        assert house.screen.shown == ["one", "two"]
+
+
+async def test_a_part_that_may_be_on_the_screen_stays_uncertain_over_a_wait() -> None:
+    async with House("one") as house:
+        house.screen.limits = Limits(can_look_up=True)
+        house.screen.script = [OutcomeUnknown("no answer"), TryLater(30)]
+        await house.says("hi")
+        for _ in range(2):
+            house.clock.advance(31)
+            await settle(100)
+        assert house.screen.uncertain == [False, True, True]
+
+
+# ---------------------------------------------------------------------- the cache
+
+
+class Slow(MemoryStore):
+    """A load may read now and come back later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow: asyncio.Event | None = None
+        self.slow_save: asyncio.Event | None = None
+
+    async def load(self, ref: SessionRef) -> Snapshot | None:
+        snapshot = await super().load(ref)
+        if self.slow is not None:
+            slow, self.slow = self.slow, None
+            await slow.wait()
+        return snapshot
+
+    async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
+        await super().save(ref, snapshot, replaces=replaces)
+        if self.slow_save is not None:
+            slow, self.slow_save = self.slow_save, None
+            await slow.wait()
+
+
+def snapshots_on(store: MemoryStore, clock: Clock) -> Snapshots:
+    return Snapshots(store, clock, lambda key: SessionRef(key=key))
+
+
+def choosing(name: str) -> Callable[[Snapshot | None], Snapshot]:
+    def change(before: Snapshot | None) -> Snapshot:
+        old = before or changes.begin(revision=0, epoch="e", now=0)
+        return replace(old, chosen={**old.chosen, name: name})
+
+    return change
+
+
+async def test_a_slow_load_does_not_bring_back_what_was_replaced_meanwhile() -> None:
+    store = Slow()
+    snapshots = snapshots_on(store, FakeClock())
+    await snapshots.update(KEY, choosing("a"))
+    snapshots.forget(KEY)
+    slow = store.slow = asyncio.Event()
+    loading = asyncio.create_task(snapshots.load(KEY))
+    await settle(3)
+    await snapshots.update(KEY, choosing("b"))
+    slow.set()
+    await loading
+    now = await snapshots.load(KEY)
+    assert now is not None and set(now.chosen) == {"a", "b"}
+    assert not snapshots._newest
+
+
+async def test_a_slow_save_does_not_bring_back_what_was_forgotten_meanwhile() -> None:
+    store = Slow()
+    snapshots = snapshots_on(store, FakeClock())
+    slow = store.slow_save = asyncio.Event()
+    saving = asyncio.create_task(snapshots.update(KEY, choosing("a")))
+    await settle(3)
+    await store.set_aside(SessionRef(key=KEY))
+    snapshots.forget_all(lambda key: key == KEY)
+    slow.set()
+    await saving
+    assert await snapshots.load(KEY) is None
+    assert not snapshots._newest
+
+
+async def test_a_load_beside_a_slow_save_does_not_outlive_it() -> None:
+    class Later(Slow):
+        async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
+            if self.slow_save is not None:
+                slow, self.slow_save = self.slow_save, None
+                await slow.wait()
+            await MemoryStore.save(self, ref, snapshot, replaces=replaces)
+
+    store = Later()
+    snapshots = snapshots_on(store, FakeClock())
+    await snapshots.update(KEY, choosing("a"))
+    slow = store.slow_save = asyncio.Event()
+    saving = asyncio.create_task(snapshots.update(KEY, choosing("b")))
+    await settle(3)
+    await snapshots.load(KEY)
+    slow.set()
+    await saving
+    now = await snapshots.load(KEY)
+    assert now is not None and set(now.chosen) == {"a", "b"}
+
+
+async def test_who_asks_about_another_part_takes_nothing() -> None:
+    snapshots = snapshots_on(MemoryStore(), FakeClock())
+    part = Outbound(id="p1", body="x", state="sending")
+    await snapshots.update(KEY, lambda before: replace(choosing("a")(before), outbox=(part,)))
+    assert not snapshots.take_fresh(KEY, "p0")
+    assert snapshots.take_fresh(KEY, "p1")
+    assert not snapshots.take_fresh(KEY, "p1")
+
+
+# ---------------------------------------------------------------------- bugs of others
+
+
+async def test_no_key_is_said_although_the_first_try_to_say_it_failed() -> None:
+    refused = ModelRefusedKey("401")
+    async with house_on(fails("save", skip=2), refused, refused, "at last") as house:
+        await house.says("hi")
+        assert house.screen.shown == []
+        house.clock.advance(6)
+        await settle(200)
+        assert house.screen.shown == [phrases.NO_MODEL]
+
+
+@pytest.mark.parametrize("what", ["render", "live", "close"])
+async def test_a_bug_in_an_adapter_hurts_only_its_turn(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with House("broken", "fine") as house:
+        real = house.screen.render
+
+        def render(markdown: str) -> tuple[str, ...]:
+            if markdown == "broken":
+                raise ZeroDivisionError
+            return real(markdown)
+
+        class Broken:
+            def show(self, text: str) -> bool:
+                return False
+
+            async def close(self) -> tuple[str, ...]:
+                raise ZeroDivisionError
+
+        def live(*args: Any, **named: Any) -> Live:
+            if what == "live":
+                raise ZeroDivisionError
+            return Broken()
+
+        with monkeypatch.context() as patch:
+            if what == "render":
+                patch.setattr(house.screen, "render", render)
+            else:
+                patch.setattr(house.screen, "live", live)
+            await house.says("a")
+        assert house.screen.shown == [phrases.INTERNAL]
+        house.model.script = ["fine"]
+        await house.says("b")
+        assert house.screen.shown[-1] == "fine"
+        assert house.running is not None and not house.running.done()
+
+
+async def test_an_error_of_a_turn_is_heard_when_the_delivery_beside_it_fails_too() -> None:
+    """asyncio complains of an error that nobody asked for, long after and without a key."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, what: complaints.append(what))
+    late = Held(StoreUnavailable("the turn's"))
+    async with House(late, "well") as house:
+        await house.says("a")
+
+        async def both_fail() -> None:
+            late.open.set()
+            await settle(5)
+            raise asyncio.CancelledError
+
+        house.screen.script = [both_fail]
+        await house.says("/help")
+    await settle(5)
+    gc.collect()
+    await settle(5)
+    assert complaints == []

@@ -1,0 +1,288 @@
+"""The mutation check: without any one save, and without any one check of the fencing, a test fails.
+
+This tests the tests, not the program. Each mutant is one small edit of the syntax tree, written
+into a temporary copy of the sources; the working tree is never touched. What is edited: calls that
+save (taken away), and conditions in the functions that guard a conversation (taken away, operand by
+operand). A mutant that no test notices survives, and the command ends with 1.
+
+::
+
+    make mutate
+    python -m tests.mutate core/delivery.py       only these files
+    python -m tests.mutate --list                 what would be done
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+COPIED: Final = ("bots", "core", "playground", "stores", "tests", "pyproject.toml")
+# The fast part of the suite; for each mutant the tests nearest to it come first.
+SUITE: Final = ("tests/core", "tests/stores", "tests/faults")
+TIME_LIMIT: Final = 600.0
+
+# Calls that make something durable, or forget what is not, by the last name in them.
+SAVES: Final = frozenset(
+    {"save", "update", "move", "set_aside", "_change", "_fail", "_mark", "_move", "_moved"}
+    | {"_put_back", "_save", "_set_aside", "_apologise", "_commit", "answered", "results"}
+    | {"forget", "forget_all", "_mark_fresh", "_interrupt", "_remember_move"}
+)
+NEAR: Final = {
+    "core/changes.py": ("tests/core/test_changes.py", "tests/core/test_conversations.py"),
+    "core/conversations.py": ("tests/core/test_conversations.py", "tests/faults"),
+    "core/delivery.py": ("tests/core/test_conversations.py", "tests/faults"),
+    "core/session.py": ("tests/core/test_session.py",),
+    "core/snapshots.py": ("tests/core/test_conversations.py", "tests/faults"),
+    "stores/disk/files.py": ("tests/stores/test_disk.py",),
+    "stores/memory.py": ("tests/stores/test_memory.py",),
+    "stores/sqlite/save.py": ("tests/stores/test_sqlite.py",),
+}
+# In which functions conditions are taken away; in these files every save is.
+GUARDS: Final = {
+    "core/changes.py": (
+        *("_current", "holds", "knows", "accept", "reply", "sending", "delivered", "_with_state"),
+        *("_put_away", "stop", "gone"),
+    ),
+    "core/conversations.py": (
+        *("_accept", "change", "_interrupt", "_save", "_run_once", "_work", "_deliver_beside"),
+        *("_work_or_begin_anew", "_begin_anew", "_move", "_now_at", "accept", "work", "_postpone"),
+    ),
+    "core/delivery.py": ("deliver", "_send", "_put_back", "_must_hold"),
+    "core/session.py": ("_append", "_catch_up", "_reload", "_one_turn"),
+    "core/snapshots.py": ("load", "update", "take_fresh", "_ended", "_mark_fresh"),
+    "stores/disk/files.py": ("save",),
+    "stores/memory.py": ("save",),
+    "stores/sqlite/save.py": ("save",),
+}
+# Mutants that change nothing that anybody could see, and why.
+EQUIVALENT: Final[dict[str, str]] = {}
+
+
+class Mutant(NamedTuple):
+    """
+    :param source: the whole file after the edit
+    """
+
+    file: str
+    line: int
+    what: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.what}"
+
+
+class Verdict(NamedTuple):
+    """
+    :param killer: the first test that failed; None: the mutant survived
+    """
+
+    mutant: Mutant
+    killer: str | None
+    seconds: float
+
+
+# ---------------------------------------------------------------------- making mutants
+
+
+Edit = Callable[[ast.AST], str | None]
+
+
+def mutants_of(file: str, root: Path = ROOT) -> Iterator[Mutant]:
+    """All of one file, in the order of its lines."""
+    tree = ast.parse((root / file).read_text())
+    made: list[Mutant] = []
+    for number, (node, function) in enumerate(_nodes(tree)):
+        for edit in _edits(node, function in GUARDS[file]):
+            changed = copy.deepcopy(tree)
+            target, _ = list(_nodes(changed))[number]
+            what = edit(target)
+            if what is not None:
+                source = ast.unparse(ast.fix_missing_locations(changed))
+                made.append(Mutant(file, getattr(node, "lineno", 0), f"{function}: {what}", source))
+    yield from sorted(made, key=lambda mutant: mutant.line)
+
+
+def _nodes(tree: ast.AST, function: str = "") -> Iterator[tuple[ast.AST, str]]:
+    """Each node, with the name of the function around it."""
+    for child in ast.iter_child_nodes(tree):
+        inside = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else None
+        yield child, function
+        yield from _nodes(child, inside or function)
+
+
+def _edits(node: ast.AST, guarded: bool) -> Iterator[Edit]:
+    if isinstance(node, ast.Expr | ast.Assign | ast.Return) and _is_save(node.value):
+        yield _without_save
+    if not guarded:
+        return
+    if isinstance(node, ast.If | ast.IfExp):
+        yield _without_condition
+    if isinstance(node, ast.BoolOp):
+        for index in range(len(node.values)):
+            yield partial(_without_operand, index)
+
+
+def _is_save(value: ast.expr | None) -> bool:
+    call = value.value if isinstance(value, ast.Await) else value
+    return isinstance(call, ast.Call) and _name_of(call) in SAVES
+
+
+def _name_of(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _without_save(target: ast.AST) -> str | None:
+    """Nothing is made durable; a caller who wants to know is told that it was."""
+    assert isinstance(target, ast.Expr | ast.Assign | ast.Return)
+    saving = target.value
+    what = f"without {_short(saving)}" if saving else ""
+    if isinstance(target, ast.Expr):
+        target.value = ast.Constant(None)
+        return what
+    call = saving.value if isinstance(saving, ast.Await) else saving
+    if not isinstance(call, ast.Call) or _name_of(call) != "update":
+        return None
+    assert isinstance(call.func, ast.Attribute)
+    key, change = map(ast.unparse, call.args)
+    told = f"(({change})(await {ast.unparse(call.func.value)}.load({key})), True)"
+    target.value = ast.parse(told, mode="eval").body
+    return what
+
+
+def _without_condition(target: ast.AST) -> str:
+    assert isinstance(target, ast.If | ast.IfExp)
+    what = f"never {_short(target.test)}"
+    target.test = ast.Constant(False)
+    return what
+
+
+def _without_operand(index: int, target: ast.AST) -> str:
+    assert isinstance(target, ast.BoolOp)
+    what = f"without {_short(target.values[index])} in {_short(target)}"
+    target.values[index] = ast.Constant(isinstance(target.op, ast.And))
+    return what
+
+
+def _short(node: ast.AST) -> str:
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= 70 else f"{text[:69]}…"
+
+
+# ---------------------------------------------------------------------- trying them
+
+
+def copied(place: Path) -> Path:
+    """The sources as they are now, in a place of their own."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", ".*")
+            shutil.copytree(source, place / name, ignore=ignored)
+        else:
+            shutil.copy(source, place / name)
+    return place
+
+
+def run_suite(place: Path, near: Sequence[str] = ()) -> str | None:
+    """The first test that fails in this copy."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no"]
+    command += ["-p", "no:cacheprovider", "-m", "not crash and not slow", *near, *SUITE]
+    # A copy is edited faster than the time stamps of bytecode can tell.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(place)}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "(no end within the time limit)"
+    if done.returncode == 0:
+        return None
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split(" - ")[0] if failed else f"(pytest ended with {done.returncode})"
+
+
+def try_out(mutant: Mutant, place: Path) -> Verdict:
+    file = place / mutant.file
+    original = file.read_text()
+    began = time.monotonic()
+    try:
+        file.write_text(mutant.source)
+        killer = run_suite(place, NEAR[mutant.file])
+    finally:
+        file.write_text(original)
+    return Verdict(mutant, killer, time.monotonic() - began)
+
+
+def try_all(mutants: Sequence[Mutant], places: Sequence[Path]) -> Iterator[Verdict]:
+    free: queue.Queue[Path] = queue.Queue()
+    for place in places:
+        free.put(place)
+
+    def one(mutant: Mutant) -> Verdict:
+        place = free.get()
+        try:
+            return try_out(mutant, place)
+        finally:
+            free.put(place)
+
+    with ThreadPoolExecutor(len(places)) as pool:
+        yield from pool.map(one, mutants)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("files", nargs="*", default=list(GUARDS), metavar="file")
+    parser.add_argument("--list", action="store_true", help="only say what would be done")
+    parser.add_argument("--only", default="", help="only mutants whose description has this in it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    asked = parser.parse_args()
+    mutants = [mutant for file in asked.files for mutant in mutants_of(file)]
+    mutants = [mutant for mutant in mutants if asked.only in str(mutant)]
+    if asked.list:
+        print(*mutants, sep="\n")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        places = [copied(Path(folder) / str(number)) for number in range(asked.jobs)]
+        return judge(mutants, places)
+
+
+def judge(mutants: Sequence[Mutant], places: Sequence[Path]) -> int:
+    if killer := run_suite(places[0]):
+        print(f"the suite fails without any mutant: {killer}")
+        return 2
+    survivors: list[Mutant] = []
+    for mutant, killer, seconds in try_all(mutants, places):
+        excuse = EQUIVALENT.get(f"{mutant.file} {mutant.what}")
+        word = "killed" if killer else "no harm" if excuse else "SURVIVES"
+        print(f"{word:9}{seconds:6.1f} s  {mutant}", f"   {killer or excuse or ''}", sep="\n")
+        sys.stdout.flush()
+        if killer is None and excuse is None:
+            survivors.append(mutant)
+    print(f"\n{len(mutants)} mutants, {len(survivors)} survived", *survivors, sep="\n  ")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
