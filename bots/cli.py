@@ -168,9 +168,10 @@ def show(key: str, config_path: Path | None) -> None:
 @click.option("--retry", metavar="KEY", help="Have that conversation's parts sent after all.")
 @config_option
 def undelivered(prefix: str, retry: str | None, config_path: Path | None) -> None:
-    """What could not be sent, and why: held because it may have been sent, or refused.
+    """What could not be sent, and why.
 
-    --retry wants the bot to be stopped: it changes the conversation.
+    Held because it may have been sent already, or refused by the platform. --retry wants the bot
+    to be stopped: it changes the conversation.
     """
     from bots.sessions import retry_undelivered
     from bots.sessions import undelivered as list_undelivered

@@ -186,6 +186,10 @@ class Conversations:
         def change(before: Snapshot | None) -> Snapshot:
             nonlocal begun
             begun = before is None
+            if before is None and self._is_leaving(inbound.key):
+                # It moved while this was on its way in; under the old key it would be answered
+                # before what came earlier.
+                raise StoreUnavailable(f"{inbound.key}: the chat is moving; to be sent again")
             lost = self._lost(inbound.key, adapter)
             snapshot = before or changes.notice(self._begin(), lost)
             if command is None:
@@ -244,6 +248,8 @@ class Conversations:
 
     async def _move(self, old: str, new: str) -> None:
         """A chat goes on under another key. Twice is harmless."""
+        if _is_under(new, old):
+            return
         # Until all of it is done: once nothing is stored under the old key, nothing is sent there
         # that could tell us again.
         self._moving[old] = new
@@ -257,6 +263,10 @@ class Conversations:
             if _is_under(key, new):
                 await self._submit(key, "")
         self._moving.pop(old, None)
+
+    def _is_leaving(self, key: str) -> bool:
+        """Whether nothing may begin under this key any more, from when its move begins."""
+        return any(_is_under(key, old) for old in (*self._moving, *self._moved))
 
     def _remember_move(self, old: str, new: str) -> None:
         self._moved.pop(new, None)

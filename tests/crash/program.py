@@ -193,7 +193,8 @@ class World:
 
     async def kill(self) -> None:
         assert self.child is not None
-        self.child.kill()
+        with contextlib.suppress(ProcessLookupError):  # it has just died by itself
+            self.child.kill()
         await self.child.wait()
         self.died()
 

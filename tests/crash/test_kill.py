@@ -6,7 +6,6 @@ passages too, and many chats at once.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 from pathlib import Path
@@ -16,6 +15,8 @@ import pytest
 from core import failpoints, phrases
 from core.history import INTERRUPTED
 from tests.crash.program import World, assert_valid, said
+from tests.crash.record import Recorded
+from tests.history_checker import tell
 
 LATER = [(name, hit) for name in failpoints.NAMES for hit in (2, 4, 7)]
 # Passed once per tool call only, so that a short conversation does not come to the seventh.
@@ -77,6 +78,9 @@ async def test_killed_at_the_first_passage(name: str, tmp_path: Path) -> None:
 async def test_killed_at_a_later_passage(name: str, hit: int, tmp_path: Path) -> None:
     if name in ONLY_WITH_TOOLS:
         hit = 2
+    elif name == "marked":
+        # At the last mark nothing is left to do, and nobody would wait for the death.
+        hit = min(hit, 4)
     elif name not in ("before_model", "answered"):
         hit = min(hit, 5)
     async with World(tmp_path) as world:
@@ -115,35 +119,20 @@ async def test_killed_at_a_reset(name: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(6))
 async def test_killed_again_and_again_with_many_chats(seed: int, tmp_path: Path) -> None:
-    """40 chats at once, six kills at random points; duplicates only of what was being sent."""
+    """40 chats at once, six kills and more at random points."""
     chance = random.Random(seed)
-    async with World(tmp_path) as world:
-        people = [world.telegram.person(f"P{number}") for number in range(40)]
+    async with Recorded(tmp_path, chance) as world:
+        people = [world.friend(f"P{number}") for number in range(40)]
         for _ in range(6):
-            point = f"{chance.choice(failpoints.NAMES)}:{chance.randint(1, 60)}"
-            await world.start(point)
+            await world.start(f"{chance.choice(failpoints.NAMES)}:{chance.randint(1, 60)}")
             for person in people:
-                world.telegram.write(person, f"I am {person.name}")
-            await asyncio.sleep(0)
-            deaths = world.deaths
+                world.say_so(person)
             await world.until(lambda: not world.telegram.unconfirmed(), "all updates confirmed")
-            if world.deaths == deaths:
-                await world.kill()
+            await world.kill()
         await world.start()
         for person in people:
-            await world.say(person, "what is my name?")
+            world.say_so(person)
         await world.quiet()
         assert await world.terminate() == 0
-        for person in people:
-            snapshot = await world.snapshot(f"telegram-chat:{person.id}")
-            assert_valid(snapshot)
-            users = "\n".join(said(snapshot.messages, "user"))
-            assert users.count(f"I am {person.name}") == 6
-            assert users.count("what is my name?") == 1
-            answers = world.telegram.texts(person)
-            assert f"Your name is {person.name}." in answers[-1]
-            stored = said(snapshot.messages, "assistant")
-            assert set(answers) == set(stored), "something was said that is not history"
-            assert len(answers) - len(stored) <= 6
-            others = [other.name for other in people if other is not person]
-            assert not any(f"{name}." in answer for name in others for answer in answers)
+        findings = await world.judge()
+        assert not findings, tell(findings)

@@ -158,6 +158,14 @@ async def test_a_chat_that_moves_back_is_where_it_says() -> None:
         assert house.screen.keys == ["test:1", "test:1"]
 
 
+@pytest.mark.parametrize("new", ["test:1", "test:1/2"])
+async def test_a_chat_that_moves_into_itself_stays(new: str) -> None:
+    async with House("one") as house:
+        assert await house.says(new, kind="moved") == Accepted()
+        await house.says("a")
+        assert house.screen.keys == ["test:1"]
+
+
 async def test_a_corrupt_database_is_no_affair_of_an_adapter_when_a_chat_moves() -> None:
     async with house_on(fails("move", Fault(Kind.CORRUPT))) as house:
         with pytest.raises(StoreUnavailable):
@@ -302,6 +310,24 @@ async def test_who_asks_about_another_part_takes_nothing() -> None:
     assert not snapshots.take_fresh(KEY, "p0")
     assert snapshots.take_fresh(KEY, "p1")
     assert not snapshots.take_fresh(KEY, "p1")
+
+
+async def test_a_message_on_its_way_in_follows_its_chat() -> None:
+    """Under the old key it would be answered before what came earlier and has moved."""
+    store = Slow()
+    async with house_on(store, "one", "two") as house:
+        await house.says("a")
+        slow = store.slow = asyncio.Event()
+        accepting = asyncio.create_task(house.accept("b", "u2"))
+        await settle(3)
+        await house.says("test:9", kind="moved")
+        slow.set()
+        with pytest.raises(StoreUnavailable):
+            await accepting
+        assert await house.says("b", "u2") == Accepted()
+        assert house.screen.keys == ["test:1", "test:9"]
+        assert await store.load(SessionRef(key=KEY)) is None
+        assert len(await house.history("test:9")) == 4
 
 
 # ---------------------------------------------------------------------- bugs of others

@@ -101,7 +101,9 @@ class _Chat:
         outbox = [part for snapshot in self.stored for part in snapshot.outbox]
         kept = [part for part in outbox if part.state in ("held", "failed")]
         return any(
-            f".{event.name}." in part.id or set(tokens(event.text)) & set(tokens(part.body or ""))
+            f".{event.name}." in part.id
+            or part.body in APOLOGIES
+            or set(tokens(event.text)) & set(tokens(part.body or ""))
             for part in kept
         )
 
