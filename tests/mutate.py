@@ -32,8 +32,6 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
 COPIED: Final = ("bots", "core", "playground", "stores", "tests", "pyproject.toml")
-# The fast part of the suite; for each mutant the tests nearest to it come first.
-SUITE: Final = ("tests/core", "tests/stores", "tests/faults")
 TIME_LIMIT: Final = 600.0
 
 # Calls that make something durable, or forget what is not, by the last name in them.
@@ -42,15 +40,18 @@ SAVES: Final = frozenset(
     | {"_put_back", "_save", "_set_aside", "_apologise", "_commit", "answered", "results"}
     | {"forget", "forget_all", "_mark_fresh", "_interrupt", "_remember_move"}
 )
-NEAR: Final = {
-    "core/changes.py": ("tests/core/test_changes.py", "tests/core/test_conversations.py"),
-    "core/conversations.py": ("tests/core/test_conversations.py", "tests/faults"),
-    "core/delivery.py": ("tests/core/test_conversations.py", "tests/faults"),
+# The tests that reach a file, those that are most likely to notice first.
+_BOT: Final = ("tests/core/test_conversations.py", "tests/faults/test_narrow_gaps.py")
+_REST: Final = ("tests/core/test_engine.py", "tests/core/test_gate.py", "tests/faults")
+TESTS: Final = {
+    "core/changes.py": ("tests/core/test_changes.py", *_BOT, *_REST, "tests/stores"),
+    "core/conversations.py": (*_BOT, *_REST),
+    "core/delivery.py": (*_BOT, *_REST),
     "core/session.py": ("tests/core/test_session.py",),
-    "core/snapshots.py": ("tests/core/test_conversations.py", "tests/faults"),
+    "core/snapshots.py": (*_BOT, *_REST),
     "stores/disk/files.py": ("tests/stores/test_disk.py",),
-    "stores/memory.py": ("tests/stores/test_memory.py",),
-    "stores/sqlite/save.py": ("tests/stores/test_sqlite.py",),
+    "stores/memory.py": ("tests/stores/test_memory.py", *_BOT, *_REST),
+    "stores/sqlite/save.py": ("tests/stores/test_sqlite.py", "tests/stores"),
 }
 # In which functions conditions are taken away; in these files every save is.
 GUARDS: Final = {
@@ -199,7 +200,7 @@ def copied(place: Path) -> Path:
     return place
 
 
-def run_suite(place: Path, tests: Sequence[str] = SUITE) -> str | None:
+def run_tests(place: Path, tests: Sequence[str]) -> str | None:
     """The first test that fails in this copy."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no"]
     command += ["-p", "no:cacheprovider", "-m", "not crash and not slow", *tests]
@@ -228,7 +229,7 @@ def try_out(mutant: Mutant, place: Path) -> Verdict:
     began = time.monotonic()
     try:
         file.write_text(mutant.source)
-        killer = run_suite(place, NEAR[mutant.file]) or run_suite(place)
+        killer = run_tests(place, TESTS[mutant.file])
     finally:
         file.write_text(original)
     return Verdict(mutant, killer, time.monotonic() - began)
@@ -268,9 +269,10 @@ def main() -> int:
 
 
 def judge(mutants: Sequence[Mutant], places: Sequence[Path]) -> int:
-    if killer := run_suite(places[0]):
-        print(f"the suite fails without any mutant: {killer}")
-        return 2
+    for file in dict.fromkeys(mutant.file for mutant in mutants):
+        if killer := run_tests(places[0], TESTS[file]):
+            print(f"the tests of {file} fail without any mutant: {killer}")
+            return 2
     survivors: list[Mutant] = []
     for mutant, killer, seconds in try_all(mutants, places):
         excuse = EQUIVALENT.get(f"{mutant.file} {mutant.what}")

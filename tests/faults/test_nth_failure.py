@@ -233,12 +233,6 @@ async def test_nth_store_call_fails(scenario: Scenario, fault: Fault, times: int
     raise AssertionError("there is no end of it")
 
 
-GATE_FORGETS = pytest.mark.xfail(
-    reason="when the code is gone and the owner was not read, the owner is a stranger until the "
-    "next start (core/gate.py, _pair)"
-)
-
-
 async def pairing(rig: Rig) -> None:
     await rig.disk.notes.put(CODE, b"SESAME", was=None)
     rig.says("/start SESAME")
@@ -246,17 +240,7 @@ async def pairing(rig: Rig) -> None:
     rig.says("t1")
 
 
-@pytest.mark.parametrize(
-    ("fault", "times"),
-    [
-        pytest.param(
-            *fault,
-            id=name,
-            marks=[] if fault[0].kind is Kind.UNREADABLE else GATE_FORGETS,
-        )
-        for name, fault in STORE_FAULTS.items()
-    ],
-)
+@store_faults
 async def test_nth_store_call_of_a_pairing_fails(fault: Fault, times: int) -> None:
     for number in range(1, MOST_CALLS):
         plan = Nth(number, fault, times)
