@@ -99,7 +99,8 @@ def reset(snapshot: Snapshot, epoch: str) -> Snapshot:
 
 
 def stop(snapshot: Snapshot) -> Snapshot:
-    """What is being answered, or waits to be, is not answered any more. History unchanged."""
+    """What is being answered is not answered any more; when nothing is, what waits to be. History
+    unchanged."""
     if snapshot.turn is None:
         return replace(snapshot, inbox=()) if snapshot.inbox else snapshot
     return _abandoned(snapshot, snapshot.turn)

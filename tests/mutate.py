@@ -38,14 +38,16 @@ TIME_LIMIT: Final = 600.0
 SAVES: Final = frozenset(
     {"save", "update", "move", "set_aside", "_change", "_fail", "_mark", "_move", "_moved"}
     | {"_put_back", "_save", "_set_aside", "_apologise", "_commit", "answered", "results"}
-    | {"forget", "forget_all", "_mark_fresh", "_interrupt", "_remember_move"}
+    | {"forget", "forget_all", "_mark_fresh", "_interrupt", "begin", "stored", "end"}
 )
 # The tests that reach a file, those that are most likely to notice first.
 _BOT: Final = ("tests/core/test_conversations.py", "tests/faults/test_narrow_gaps.py")
 _REST: Final = ("tests/core/test_engine.py", "tests/core/test_gate.py", "tests/faults")
 TESTS: Final = {
     "core/changes.py": ("tests/core/test_changes.py", *_BOT, *_REST, "tests/stores"),
+    "core/answering.py": (*_BOT, *_REST),
     "core/conversations.py": (*_BOT, *_REST),
+    "core/moves.py": (*_BOT, *_REST),
     "core/delivery.py": (*_BOT, *_REST),
     "core/session.py": ("tests/core/test_session.py",),
     "core/snapshots.py": (*_BOT, *_REST),
@@ -59,10 +61,12 @@ GUARDS: Final = {
         *("_current", "holds", "knows", "accept", "reply", "sending", "delivered", "_with_state"),
         *("_put_away", "stop", "gone"),
     ),
+    "core/answering.py": ("answer", "_run_once", "_commit", "change", "_save", "_postpone"),
     "core/conversations.py": (
-        *("_accept", "change", "_interrupt", "_save", "_run_once", "_work", "_deliver_beside"),
-        *("_work_or_begin_anew", "_begin_anew", "_move", "_now_at", "accept", "work", "_postpone"),
+        *("_accept", "change", "_interrupt", "_work", "_deliver_beside"),
+        *("_work_or_begin_anew", "_begin_anew", "_move", "accept", "work"),
     ),
+    "core/moves.py": ("now_at", "is_leaving", "unfinished"),
     "core/delivery.py": ("deliver", "_send", "_put_back", "_must_hold"),
     "core/session.py": ("_append", "_catch_up", "_reload", "_one_turn"),
     "core/snapshots.py": ("load", "update", "take_fresh", "_ended", "_mark_fresh"),

@@ -243,9 +243,11 @@ class Poller:
             self._offset = self._offset if offset is None else offset
         if batch.failure is not None:
             await self._refused.wait(type(batch.failure).__name__)
-        elif batch.nameless or (updates and self._offset == before):
-            # What cannot be confirmed comes again at once: it would be asked for in a circle.
-            await self._nameless.wait("updates that cannot be confirmed")
+        elif batch.nameless:
+            await self._nameless.wait("an update without an id")
+        elif updates and self._offset == before:
+            # What comes again although it was confirmed would be asked for in a circle.
+            await self._clock.sleep(1.0)
         elif updates:
             self._refused.over()
             self._nameless.over()

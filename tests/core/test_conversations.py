@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from core import changes, phrases
 from core.adapter import Accepted, Duplicate, Limits, Live, May, Rate, Receipt, Refused
 from core.agent import Agent
-from core.conversations import Conversations, Options, WhenBusy
+from core.answering import WhenBusy
+from core.conversations import Conversations, Options
 from core.delivery import OnUnknownOutcome
 from core.engine import Again, Done, EmbeddedEngine
 from core.errors import (

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from core.adapter import Limits, Live, May, Receipt, Refused
 from core.agent import Agent
-from core.conversations import Conversations, Options, WhenBusy
+from core.answering import WhenBusy
+from core.conversations import Conversations, Options
 from core.delivery import OnUnknownOutcome
 from core.engine import EmbeddedEngine
 from core.errors import Fatal, Gone, Moved, StoreError

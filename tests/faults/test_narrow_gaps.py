@@ -133,7 +133,7 @@ async def test_a_move_that_fails_is_done_to_the_end(name: str, fault: Fault) -> 
         house.clock.advance(6)
         await settle(300)
         assert house.screen.keys == ["test:9"] * 2
-        assert house.conversations._moving == {}
+        assert house.conversations._moves._begun == {}
 
 
 async def test_a_message_that_comes_again_after_its_chat_moved_is_a_duplicate() -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from core.conversations import WhenBusy
+from core.answering import WhenBusy
 from core.delivery import OnUnknownOutcome
 from core.errors import (
     Gone,

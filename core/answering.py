@@ -1,0 +1,307 @@
+"""Answering: one run of a turn, hops 5 and 6. Start, run, and a commit or an apology.
+
+Decides what a person is told when no answer can be had, and whether to try again. Nothing is sent
+here: what is to be said waits in the outbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from core import changes, phrases
+from core.adapter import Adapter
+from core.agent import Agent
+from core.changes import Fence
+from core.clock import Clock
+from core.engine import Again
+from core.errors import (
+    Fenced,
+    ModelNotFound,
+    ModelRefusedKey,
+    ModelRejected,
+    ModelUnavailable,
+    StoreError,
+)
+from core.events import emit, logger, trouble
+from core.failpoints import failpoint
+from core.messages import Inbound, clean
+from core.model import ModelClient
+from core.pace import Pace
+from core.snapshot import Snapshot, Turn
+from core.snapshots import Snapshots, new_id
+from core.turn import Finished, Place, run_turn
+
+MAX_ATTEMPTS: Final = 3
+NO_MODEL_WAIT: Final = 60.0
+NO_MODEL_TOLD_EVERY: Final = 3_600.0
+MAX_MODEL_WAIT: Final = 300.0
+LONG_TEXT: Final = 10_000
+
+WhenBusy = Literal["collect", "queue", "interrupt"]
+
+
+class Answering:
+    """
+    :param cwd: the working directory, for the snapshot
+    :param when_busy: how what waits is taken; see `core.conversations.Options`
+    """
+
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        pace: Pace,
+        agent: Agent,
+        client: ModelClient,
+        clock: Clock,
+        *,
+        cwd: str,
+        when_busy: WhenBusy,
+    ) -> None:
+        self._snapshots = snapshots
+        self._pace = pace
+        self._agent = agent
+        self._client = client
+        self._clock = clock
+        self._cwd = cwd
+        self._when_busy = when_busy
+        self._last_attempt = asyncio.Lock()
+        self._told_no_model: dict[str, float] = {}
+
+    async def answer(self, key: str, adapter: Adapter, before: Snapshot) -> Again | None:
+        """
+        :param before: what the turn is about to start from
+        :raises StoreError: what the store raises; the turn begins again
+        """
+        if before.turn is None or before.turn.attempt != MAX_ATTEMPTS - 1:
+            return await self._run_once(key, adapter)
+        # It was under way when the program died twice, and one message may have been the cause of
+        # both. Were all of them begun a last time together, that one would take the others along.
+        async with self._last_attempt:
+            return await self._run_once(key, adapter)
+
+    async def _run_once(self, key: str, adapter: Adapter) -> Again | None:
+        execution = new_id()
+
+        def start(before: Snapshot | None) -> Snapshot | None:
+            if before is None:
+                return None
+            after = changes.start(
+                before,
+                execution=execution,
+                now=self._clock.now(),
+                memory=self._agent.memory,
+                one_by_one=self._when_busy == "queue",
+                join=self._when_busy == "interrupt",
+            )
+            return after if after is before else self._with_options(after)
+
+        snapshot, applied = await self._snapshots.update(key, start)
+        if not applied or snapshot is None or snapshot.turn is None:
+            return None
+        turn = snapshot.turn
+        fence = Fence(snapshot.epoch, execution)
+        failpoint("started")
+        emit("started", key, execution=execution, attempt=turn.attempt, messages=len(turn.taken))
+        if turn.attempt > MAX_ATTEMPTS:
+            await self._apologise(key, adapter, fence, phrases.GAVE_UP, "attempts")
+            return None
+        return await self._attempt(key, adapter, snapshot, turn, fence)
+
+    async def _attempt(
+        self, key: str, adapter: Adapter, snapshot: Snapshot, turn: Turn, fence: Fence
+    ) -> Again | None:
+        asked = [inbound for inbound in snapshot.inbox if inbound.id in turn.taken][-1]
+        rate = adapter.limits.rate(key)
+        on_screen: tuple[str, ...] = ()
+        try:
+            live = adapter.live(
+                key, asked, turn.shown, lambda leaving: self._pace.may(key, rate, leaving)
+            )
+            try:
+                finished = await self._run(key, snapshot, turn, fence, asked, live.show)
+            finally:
+                on_screen = await live.close()
+            text = clean(finished.text)
+            bodies = await _rendered(adapter, text) or adapter.render(phrases.INTERNAL)
+        except Fenced:
+            return None
+        except (ModelRefusedKey, ModelNotFound) as error:
+            return await self._postpone(key, adapter, fence, str(error))
+        except ModelUnavailable as error:
+            if error.retry_after is not None and error.retry_after <= MAX_MODEL_WAIT:
+                trouble("model.later", key, execution=fence.execution, error=str(error))
+                return Again(error.retry_after)
+            await self._apologise(key, adapter, fence, phrases.UNAVAILABLE, str(error))
+        except ModelRejected as error:
+            await self._apologise(key, adapter, fence, phrases.REJECTED, str(error), anew=True)
+        except StoreError:
+            raise
+        except Exception:
+            logger.exception("turn.broken", extra={"event": {"key": key, **fence._asdict()}})
+            await self._apologise(key, adapter, fence, phrases.INTERNAL, "internal")
+        else:
+            await self._commit(key, fence, finished, bodies, on_screen)
+        return None
+
+    async def _run(
+        self,
+        key: str,
+        snapshot: Snapshot,
+        turn: Turn,
+        fence: Fence,
+        asked: Inbound,
+        show: Callable[[str], bool],
+    ) -> Finished:
+        """With the model that the chat chose; when that is gone, with the configured one."""
+        agent = self._agent_for(snapshot)
+        place = Place(session_key=key, execution=fence.execution, sender=asked.sender.id)
+        journal = _Journal(self._snapshots, key, fence, self._clock)
+        while True:
+            try:
+                return await run_turn(
+                    agent,
+                    self._client,
+                    snapshot.messages,
+                    turn.steps,
+                    journal,
+                    show,
+                    started=turn.started,
+                    place=place,
+                    clock=self._clock,
+                )
+            except ModelNotFound as error:
+                if agent.model == self._agent.model:
+                    raise
+                trouble("model.replaced", key, gone=agent.model, error=str(error))
+                agent = replace(agent, model=self._agent.model)
+
+    async def _commit(
+        self,
+        key: str,
+        fence: Fence,
+        finished: Finished,
+        bodies: tuple[str, ...],
+        on_screen: tuple[str, ...],
+    ) -> None:
+        def change(before: Snapshot | None) -> Snapshot | None:
+            if before is None:
+                return None
+            return changes.commit(
+                changes.shown(before, fence, on_screen) if on_screen else before,
+                fence,
+                finished.blocks,
+                bodies,
+                finished.usage,
+                self._clock.now(),
+                finished.window,
+            )
+
+        failpoint("before_commit")
+        _, applied = await self._snapshots.update(key, change)
+        if not applied:
+            emit("fenced", key, execution=fence.execution)
+            return
+        failpoint("committed")
+        emit(
+            "committed",
+            key,
+            execution=fence.execution,
+            outcome=finished.outcome,
+            parts=len(bodies),
+            characters=len(finished.text),
+        )
+
+    async def _apologise(
+        self,
+        key: str,
+        adapter: Adapter,
+        fence: Fence,
+        sentence: str,
+        why: str,
+        *,
+        anew: bool = False,
+    ) -> None:
+        bodies = adapter.render(sentence)
+        trouble("apologised", key, execution=fence.execution, why=why)
+        await self._change(
+            key, lambda snapshot: changes.apologise(snapshot, fence, bodies, anew=anew)
+        )
+
+    async def _postpone(self, key: str, adapter: Adapter, fence: Fence, why: str) -> Again:
+        """The operator must act. Said once an hour; the message is kept and tried again."""
+        logger.error("model.refused", extra={"event": {"key": key, "error": why}})
+        now = self._clock.monotonic()
+        told = self._told_no_model.get(key)
+        bodies: tuple[str, ...] = ()
+        if told is None or now - told >= NO_MODEL_TOLD_EVERY:
+            bodies = adapter.render(phrases.NO_MODEL)
+        await self._change(key, lambda snapshot: changes.postpone(snapshot, fence, bodies))
+        if bodies:
+            self._told_no_model = {
+                name: at
+                for name, at in self._told_no_model.items()
+                if now - at < NO_MODEL_TOLD_EVERY
+            }
+            self._told_no_model[key] = now
+        return Again(NO_MODEL_WAIT)
+
+    async def _change(self, key: str, change: Callable[[Snapshot], Snapshot]) -> None:
+        await self._snapshots.update(key, lambda before: before and change(before))
+
+    def _agent_for(self, snapshot: Snapshot) -> Agent:
+        """What the chat chose, over what is configured."""
+        chosen = snapshot.chosen
+        return replace(
+            self._agent,
+            model=chosen.get("model", self._agent.model),
+            thinking=chosen.get("thinking", self._agent.thinking),
+            effort=chosen.get("effort", self._agent.effort),
+        )
+
+    def _with_options(self, snapshot: Snapshot) -> Snapshot:
+        agent = self._agent_for(snapshot)
+        return replace(
+            snapshot,
+            model=agent.model,
+            system_prompt=agent.instructions,
+            thinking=agent.thinking,
+            effort=agent.effort,
+            cwd=self._cwd,
+        )
+
+
+async def _rendered(adapter: Adapter, text: str) -> tuple[str, ...]:
+    if len(text) < LONG_TEXT:
+        return adapter.render(text)
+    # A long one takes long enough to hold up every other chat.
+    return await asyncio.to_thread(adapter.render, text)
+
+
+class _Journal:
+    """The turn's journal in the snapshot: one save a call."""
+
+    def __init__(self, snapshots: Snapshots, key: str, fence: Fence, clock: Clock) -> None:
+        self._snapshots = snapshots
+        self._key = key
+        self._fence = fence
+        self._clock = clock
+
+    async def answered(self, blocks: Sequence[msgspec.Raw], started: tuple[str, ...]) -> None:
+        now = self._clock.now()
+        await self._save(lambda before: changes.answered(before, self._fence, blocks, started, now))
+
+    async def results(self, blocks: msgspec.Raw) -> None:
+        now = self._clock.now()
+        await self._save(lambda before: changes.results(before, self._fence, blocks, now))
+
+    async def _save(self, change: Callable[[Snapshot], Snapshot]) -> None:
+        snapshot, _ = await self._snapshots.update(
+            self._key, lambda before: before and change(before)
+        )
+        if not changes.holds(snapshot, self._fence):
+            raise Fenced("another run has taken this turn over")
