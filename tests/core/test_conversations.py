@@ -38,6 +38,7 @@ from core.memory import BOT_MEMORY
 from core.messages import Inbound, Outbound, Sender, text_of
 from core.model import Request, ToolCall
 from core.snapshot import Snapshot
+from core.snapshots import CACHED, Snapshots
 from core.store import SessionRef
 from core.tools import tool
 from stores.memory import MemoryStore
@@ -369,6 +370,18 @@ async def test_a_full_inbox_is_refused_with_a_reply_and_not_seen() -> None:
         late.open.set()
         await settle(300)
         assert house.screen.shown == ["late", "all"]
+
+
+async def test_what_the_gate_refuses_leaves_no_trace() -> None:
+    async with House() as house:
+        strict = Gate(house.store.notes, house.clock, allow=["test:bob"])
+        house.conversations._gate = strict
+        assert await house.says("hi") == Refused()
+        assert await house.says("/id") == Refused(
+            phrases.STRANGER.format(id="test:ada"), private=True
+        )
+        assert house.screen.shown == [] and house.model.requests == []
+        assert await house.store.load(SessionRef(key=KEY)) is None
 
 
 async def test_white_space_is_no_message() -> None:
@@ -845,6 +858,18 @@ async def test_two_tasks_that_change_one_conversation_lose_nothing() -> None:
         names = [f"n{number}" for number in range(50)]
         await asyncio.gather(*(house.conversations.update(KEY, chosen(name)) for name in names))
         assert set((await house.snapshot()).chosen) == set(names)
+
+
+async def test_however_many_chats_are_busy_memory_is_bounded() -> None:
+    store, clock = MemoryStore(), FakeClock()
+    snapshots = Snapshots(store, clock, lambda key: SessionRef(key=key))
+
+    def begin(before: Snapshot | None) -> Snapshot:
+        return before or changes.begin(revision=0, epoch="e", now=0)
+
+    for number in range(CACHED + 10):
+        await snapshots.update(f"test:{number}", begin)
+    assert len(snapshots._cached) == CACHED
 
 
 async def test_nothing_is_kept_in_memory_of_an_idle_chat() -> None:
