@@ -8,6 +8,7 @@ with an error of `core.errors` that says whose fault it is.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
@@ -231,7 +232,7 @@ class _Run:
             return await self._persist(use_tools)
 
     async def _persist(self, use_tools: bool) -> Answer:
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in itertools.count(1):
             try:
                 return await self._attempt(use_tools)
             except ModelUnavailable as error:
@@ -248,7 +249,6 @@ class _Run:
                     error=str(error),
                 )
                 await self._clock.sleep(wait + self._chance() * RETRY_WAIT / 4)
-        raise AssertionError("unreachable")  # pragma: no cover
 
     async def _attempt(self, use_tools: bool) -> Answer:
         self._piece = ""
