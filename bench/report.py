@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bench.measure import median
 from bench.subject import Numbers
 
-GOAL_COLUMNS = ("what", "goal", "chinwag", "beside it", "ratio", "")
+WIDTH: Final = 100
+GOAL_COLUMNS: Final = ("what", "goal", "chinwag", "beside it", "ratio", "")
 
 
 class Goal(NamedTuple):
@@ -46,7 +48,8 @@ class Figure(NamedTuple):
 
     def __str__(self) -> str:
         tables = [table(GOAL_COLUMNS, [goal.columns for goal in self.goals])] if self.goals else []
-        return "\n\n".join((f"## {self.title}", self.text, *tables, table(self.columns, self.rows)))
+        text = textwrap.fill(self.text, WIDTH, break_on_hyphens=False)
+        return "\n\n".join((f"## {self.title}", text, *tables, table(self.columns, self.rows)))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ import msgspec
 
 from bench.figures import FIGURES, FULL, PEERS, QUICK, Effort, Failed
 from bench.measure import Calibration, calibrate, machine, median
-from bench.report import Figure
+from bench.report import WIDTH, Figure
 from bench.subject import READY, Numbers, Spec
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -241,32 +242,51 @@ def _page(
     met = [goal.met for figure in figures for goal in figure.goals if goal.met is not None]
     spins, syncs = (sorted(values) for values in zip(*runs.calibrations, strict=True))
     versions = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
-    lines = "\n".join(f"* {fact}" for fact in (*facts, versions))
-    text = f"""# Benchmarks
+    notes = (
+        "Every run is a process of its own with a database of its own, and checks what it gets "
+        "back: what each turn saw, and what is there when the database is opened again.",
+        "*Floor* is the least that this machine can do, measured again beside each group. Ratios "
+        f"compare runs of the same round. Numbers are medians over {effort.rounds} rounds, unless "
+        "a table says that there was one.",
+        "What is compared turn by turn runs in processes that take turns, a few at a time, so that "
+        "all of them meet the same machine. What is compared as a whole runs one after the other.",
+        "Absolute times are those of this machine at that time. Before and after each group a loop "
+        f"and a sync tell how busy it is: they took {spins[0]:.0f} to {spins[-1]:.0f} us (median "
+        f"{median(spins):.0f}) and {syncs[0]:.0f} to {syncs[-1]:.0f} us (median "
+        f"{median(syncs):.0f}). A group that met a busy machine was run again if there was time, "
+        f"{runs.repeated} times in all. Read differences within such a spread as ties, and p99 as "
+        "a hint.",
+        "A turn says about 200 bytes and answers about 800, of varying length. Whatever syncs does "
+        "so before it says that it is done (SQLite with `synchronous=FULL`), except where a table "
+        "says otherwise.",
+    )
+    opening = (
+        f"`make bench` measured all of this in one run of {minutes:.0f} minutes, and wrote this "
+        f"page. {sum(met)} of {len(met)} goals are met."
+    )
+    parts = (
+        "# Benchmarks",
+        _filled(opening),
+        _listed((*facts, versions)),
+        "How to read it:",
+        _listed(notes),
+        *map(str, figures),
+    )
+    return "\n\n".join(parts) + "\n"
 
-`make bench` measured all of this in one run of {minutes:.0f} minutes, and wrote this page. \
-{sum(met)} of {len(met)} goals are met.
 
-{lines}
+def _filled(text: str, lead: str = "") -> str:
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=lead,
+        subsequent_indent=" " * len(lead),
+        break_on_hyphens=False,
+    )
 
-How to read it:
 
-* Every run is a process of its own with a database of its own, and checks what it gets back: what
-  each turn saw, and what is there when the database is opened again.
-* *Floor* is the least that this machine can do, measured again beside each group. Ratios compare
-  runs of the same round. Numbers are medians over {effort.rounds} rounds, unless a table says that
-  there was one.
-* What is compared turn by turn runs in processes that take turns, a few at a time, so that all of
-  them meet the same machine. What is compared as a whole runs one after the other.
-* Absolute times are those of this machine at that time. Before and after each group a loop and a
-  sync tell how busy it is: they took {spins[0]:.0f} to {spins[-1]:.0f} us (median
-  {median(spins):.0f}) and {syncs[0]:.0f} to {syncs[-1]:.0f} us (median {median(syncs):.0f}). A
-  group that met a busy machine was run again, {runs.repeated} times in all. Read differences within
-  such a spread as ties, and p99 as a hint.
-* A turn says about 200 bytes and answers about 800. Everything that syncs does so before it says
-  that it is done (SQLite with `synchronous=FULL`), except where a table says otherwise.
-"""
-    return "\n\n".join((text.rstrip(), *map(str, figures))) + "\n"
+def _listed(items: Sequence[str]) -> str:
+    return "\n".join(_filled(item, "* ") for item in items)
 
 
 def _version(package: str) -> str | None:

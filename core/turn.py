@@ -8,7 +8,6 @@ with an error of `core.errors` that says whose fault it is.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
@@ -232,7 +231,9 @@ class _Run:
             return await self._persist(use_tools)
 
     async def _persist(self, use_tools: bool) -> Answer:
-        for attempt in itertools.count(1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 return await self._attempt(use_tools)
             except ModelUnavailable as error:

@@ -22,7 +22,8 @@ from core.errors import (
     StoreUnavailable,
     TryLater,
 )
-from core.messages import Outbound
+from core.gate import CODE
+from core.messages import Outbound, encode_blocks
 from core.snapshot import Snapshot
 from core.snapshots import Snapshots
 from core.store import SessionRef
@@ -30,6 +31,7 @@ from stores.memory import MemoryStore
 from tests.core.fakes import FakeClock, settle
 from tests.core.test_conversations import KEY, Held, House
 from tests.faults.faulty_store import Call, Fault, FaultyStore, Kind, Moment
+from tests.faults.rig import Rig
 
 FULL = Fault(Kind.FULL)
 FULL_AFTER = Fault(Kind.FULL, Moment.AFTER)
@@ -101,6 +103,27 @@ async def test_what_was_set_aside_is_said_when_the_message_comes_again(what: str
         await house.says("and now?", "u2")
         assert house.screen.shown == [phrases.UNREADABLE, "hello", "again"]
         assert house.conversations._untold == {}
+
+
+async def test_what_was_set_aside_is_said_once_and_before_all_else() -> None:
+    house = house_on(Unreadable(aside=[], saves=[]))
+    assert await house.conversations.accept(house.inbound("/help")) == Accepted()
+    said = [part.body for part in (await house.snapshot()).outbox]
+    assert said == [phrases.UNREADABLE, phrases.HELP]
+    assert house.conversations._untold == {}
+
+
+async def test_a_conversation_that_could_be_read_after_all_can_be_reset() -> None:
+    store = Unreadable(aside=[StoreUnavailable("full")], saves=[])
+    house = house_on(store)
+    store.damaged = False
+    await house.conversations.accept(house.inbound("/help"))
+    store.damaged = True
+    with pytest.raises(StoreUnavailable):
+        await house.conversations.accept(house.inbound("b"))
+    store.damaged = False
+    await house.conversations.accept(house.inbound("/reset"))
+    assert [part.body for part in (await house.snapshot()).outbox] == [phrases.RESET]
 
 
 async def test_a_conversation_that_could_be_read_after_all_goes_on() -> None:
@@ -399,3 +422,96 @@ async def test_an_error_of_a_turn_is_heard_when_the_delivery_beside_it_fails_too
     gc.collect()
     await settle(5)
     assert complaints == []
+
+
+# ---------------------------------------------------------------------- what mutants have shown
+
+
+async def test_what_waits_is_a_duplicate_however_much_came_since() -> None:
+    late = Held("one")
+    async with House(late) as house:
+        await house.says("a", "u1")
+        for _ in range(changes.SEEN_LIMIT + 1):
+            await house.accept("/help")
+        assert "u1" not in (await house.snapshot()).seen
+        assert await house.says("a", "u1") == Duplicate()
+        late.open.set()
+        await settle(2_000)
+        assert house.screen.shown[-1] == "one"
+
+
+async def test_an_old_announcement_of_a_move_takes_nothing_back() -> None:
+    async with House("one") as house:
+        await house.says("a")
+        await house.says("test:9", kind="moved")
+        await house.says("test:10", kind="moved", key="test:9")
+        await house.says("test:9", kind="moved")
+        assert len(await house.history("test:10")) == 2
+
+
+async def test_a_chat_whose_move_waits_is_still_heard() -> None:
+    async with house_on(fails("move"), "one", "two") as house:
+        await house.says("a")
+        with pytest.raises(StoreUnavailable):
+            await house.accept("test:9", kind="moved")
+        assert await house.says("b") == Accepted()
+        assert house.screen.keys == ["test:1", "test:9"]
+
+
+async def test_accepting_keeps_nothing_in_memory() -> None:
+    house = House()
+    await house.conversations.accept(house.inbound("a"))
+    await house.conversations.accept(house.inbound("/help"))
+    assert not house.conversations._snapshots._cached
+
+
+async def test_a_picture_without_a_word_is_a_message() -> None:
+    blocks = encode_blocks([{"type": "image", "source": {}}])
+    async with House("nice") as house:
+        assert await house.says(" ", blocks=blocks) == Accepted()
+        assert house.screen.shown == ["nice"]
+
+
+async def test_a_command_does_not_interrupt_a_turn_that_messages_do() -> None:
+    late = Held("one")
+    async with House(late, when_busy="interrupt") as house:
+        await house.says("a")
+        await house.says("/help")
+        late.open.set()
+        await settle(200)
+        assert house.screen.shown == [phrases.HELP, "one"]
+        assert len(house.model.requests) == 1
+
+
+async def test_a_stop_while_something_is_sent_and_no_turn_runs() -> None:
+    async with House() as house:
+        sent = asyncio.Event()
+        house.screen.script = [sent.wait]  # type: ignore[list-item]
+        await house.says("/help")
+        assert await house.says("/stop") == Accepted()
+        sent.set()
+        await settle(200)
+        assert house.screen.shown == [phrases.HELP, phrases.NOTHING_TO_STOP]
+
+
+async def test_what_no_adapter_serves_stays_as_it_is() -> None:
+    house = House()
+    inbound = house.inbound("a", key="other:1")
+    stored = changes.notice(changes.begin(revision=1, epoch="e", now=0), ["hello"])
+    stored = changes.accept(stored, inbound)
+    await house.store.save(SessionRef(key="other:1"), stored, replaces=None)
+    assert await house.conversations.work("other:1") == Done()
+    assert await house.snapshot("other:1") == stored
+
+
+async def test_a_pairing_is_said() -> None:
+    rig = Rig(owner=False)
+    await rig.disk.notes.put(CODE, b"SESAME", was=None)
+    rig.says("/start sesame")
+    await rig.rest()
+    await rig.end()
+    assert [event.text for event in rig.log if event.what == "shown"] == [phrases.PAIRED]
+
+
+def test_a_chat_can_be_gone_with_nothing_to_send() -> None:
+    assert changes.gone(changes.begin(revision=1, epoch="e", now=0)).gone
