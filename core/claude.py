@@ -30,6 +30,10 @@ SILENCE_SECONDS: Final = 60.0
 END_SECONDS: Final = 0.1
 
 _encode: Final = msgspec.json.Encoder().encode
+_BEGINNINGS: Final = {
+    "user": b'{"role":"user","content":',
+    "assistant": b'{"role":"assistant","content":',
+}
 
 
 class Claude:
@@ -121,10 +125,6 @@ class Claude:
 
 def encode_request(request: Request) -> bytes:
     """The body of ``POST /v1/messages``: stored blocks go in as they are."""
-    messages = b",".join(
-        b'{"role":"%b","content":%b}' % (message.role.encode(), bytes(message.blocks))
-        for message in request.messages
-    )
     options: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_tokens,
@@ -142,7 +142,12 @@ def encode_request(request: Request) -> bytes:
         options["thinking"] = {"type": request.thinking}
     if request.effort:
         options["output_config"] = {"effort": request.effort}
-    return b'%b,"messages":[%b]}' % (_encode(options)[:-1], messages)
+    pieces: list[bytes | msgspec.Raw] = [_encode(options)[:-1], b',"messages":[']
+    comma = b""
+    for message in request.messages:
+        pieces += (comma, _BEGINNINGS[message.role], message.blocks, b"}")
+        comma = b","
+    return b"".join((*pieces, b"]}"))
 
 
 async def _read_to_the_end(chunks: AsyncIterator[bytes]) -> None:
