@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from core import changes, phrases
-from core.adapter import Accepted, Duplicate, Limits, Live
+from core.adapter import Accepted, Duplicate, Limits, Live, Receipt
+from core.agent import Agent
 from core.clock import Clock
 from core.engine import Again, Done
 from core.errors import (
@@ -23,12 +25,15 @@ from core.errors import (
     TryLater,
 )
 from core.gate import CODE
+from core.memory import BOT_MEMORY
 from core.messages import Outbound, encode_blocks
+from core.model import ToolCall
 from core.snapshot import Snapshot
 from core.snapshots import Snapshots
 from core.store import SessionRef
+from core.tools import tool
 from stores.memory import MemoryStore
-from tests.core.fakes import FakeClock, settle
+from tests.core.fakes import FakeClock, calls, settle
 from tests.core.test_conversations import KEY, Held, House
 from tests.faults.faulty_store import Call, Fault, FaultyStore, Kind, Moment
 from tests.faults.rig import Rig
@@ -502,6 +507,62 @@ async def test_what_no_adapter_serves_stays_as_it_is() -> None:
     await house.store.save(SessionRef(key="other:1"), stored, replaces=None)
     assert await house.conversations.work("other:1") == Done()
     assert await house.snapshot("other:1") == stored
+
+
+async def test_a_long_wait_frees_the_lane() -> None:
+    async with House("one") as house:
+        house.screen.script = [TryLater(30)]
+        await house.says("hi")
+        assert house.engine.depth() == 0
+
+
+async def test_what_is_on_the_screen_already_becomes_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Shown:
+        def show(self, text: str) -> bool:
+            return True
+
+        async def close(self) -> tuple[str, ...]:
+            return ("m7", "m8")
+
+    replaced: list[str | None] = []
+
+    async def send(key: str, part: Outbound, *, uncertain: bool) -> Receipt:
+        replaced.append(part.replaces)
+        return Receipt(("m7",))
+
+    async with House("one") as house:
+        monkeypatch.setattr(house.screen, "live", lambda *args, **named: Shown())
+        monkeypatch.setattr(house.screen, "send", send)
+        await house.says("hi")
+        assert replaced == ["m7", "m8"]
+
+
+async def test_a_tool_whose_chat_moves_away_ends_quietly(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = asyncio.Event()
+    begun: list[str] = []
+
+    @tool
+    async def wait() -> str:
+        """Waits."""
+        begun.append("")
+        await go_on.wait()
+        return "done"
+
+    monkeypatch.setattr(logging.getLogger("chinwag"), "propagate", True)
+    logging.getLogger("chinwag").setLevel(logging.ERROR)
+    agent = Agent(memory=BOT_MEMORY, tools=(wait,))
+    async with House(calls(ToolCall("c1", "wait", {})), "I do not know", agent=agent) as house:
+        await house.says("a")
+        await house.says("test:9", kind="moved")
+        go_on.set()
+        await settle(200)
+        assert house.screen.shown == ["I do not know"]
+        assert begun == [""]
+    assert not caplog.records
 
 
 async def test_a_pairing_is_said() -> None:
