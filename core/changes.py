@@ -29,7 +29,7 @@ from core.snapshot import Sent, Snapshot, Span, Turn, Usage
 
 INBOX_LIMIT: Final = 20
 SEEN_LIMIT: Final = 200
-SENT_LIMIT: Final = 20
+SENT_LIMIT: Final = 5
 KEPT_PARTS_LIMIT: Final = 20
 
 GONE: Final = "nobody is there any more"
