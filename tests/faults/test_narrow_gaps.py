@@ -539,6 +539,32 @@ async def test_what_is_on_the_screen_already_becomes_the_answer(
         assert replaced == ["m7", "m8"]
 
 
+async def test_with_hold_an_edit_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shown:
+        def show(self, text: str) -> bool:
+            return True
+
+        async def close(self) -> tuple[str, ...]:
+            return ("m7",)
+
+    async with House("one", on_unknown_outcome="hold") as house:
+        monkeypatch.setattr(house.screen, "live", lambda *args, **named: Shown())
+        house.screen.script = [OutcomeUnknown("no answer")]
+        await house.says("hi")
+        house.clock.advance(2)
+        await settle(200)
+        assert house.screen.shown == ["one"]
+
+
+async def test_what_is_remembered_is_what_is_stored() -> None:
+    store = MemoryStore()
+    snapshots = snapshots_on(store, FakeClock())
+    assert await snapshots.load(KEY) is None
+    assert not snapshots._cached
+    await snapshots.update(KEY, lambda before: replace(choosing("a")(before), erase=((1, 2),)))
+    assert await snapshots.load(KEY) == await store.load(SessionRef(key=KEY))
+
+
 async def test_a_tool_whose_chat_moves_away_ends_quietly(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
