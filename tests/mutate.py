@@ -91,6 +91,12 @@ EQUIVALENT: Final = {
     "core/conversations.py _work: without snapshot.unfinished in": "then nothing is left to do",
     "core/conversations.py _deliver_beside: without busy.wake.is_set() in": "one of two is so",
     "core/conversations.py _deliver_beside: without not turn.done() in": "delivered below, too",
+    "core/snapshots.py update: without after is None in": "a change gives None for None only",
+    "core/snapshots.py update: without self.forget(key)": "until then the old value is as true",
+    "core/snapshots.py _mark_fresh: without part.state != 'sending' in": "asked when it is only",
+    "stores/disk/files.py save: without unfinished in": "the marker is removed again below",
+    "stores/disk/files.py save: without not marker.exists() in": "the marker is always the same",
+    "stores/sqlite/save.py save: never was": "in the text of an error",
 }
 
 

@@ -565,6 +565,37 @@ async def test_what_is_remembered_is_what_is_stored() -> None:
     assert await snapshots.load(KEY) == await store.load(SessionRef(key=KEY))
 
 
+async def test_turns_that_begin_again_do_not_wait_for_each_other() -> None:
+    store = MemoryStore()
+    async with House(Held(), Held(), store=store) as house:
+        await house.says("a", key="test:1")
+        await house.says("b", key="test:2")
+    first, second = Held("one"), Held("two")
+    async with House(first, second, store=store):
+        await settle(200)
+        assert first.asked.is_set() and second.asked.is_set()
+
+
+async def test_a_fenced_commit_is_not_called_one(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("chinwag")
+    monkeypatch.setattr(logger, "propagate", True)
+    logger.setLevel(logging.INFO)
+    house = House("the old answer")
+    other = House(store=house.store)
+    await house.conversations.accept(house.inbound("secret"))
+
+    async def reset_elsewhere(request: object) -> str:
+        await other.conversations.accept(other.inbound("/reset", "u99"))
+        return "the old answer"
+
+    house.model.script[0] = reset_elsewhere
+    await house.conversations.work(KEY)
+    said = [record.message for record in caplog.records]
+    assert "fenced" in said and "committed" not in said
+
+
 async def test_a_tool_whose_chat_moves_away_ends_quietly(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
