@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from bench.said import Exchange, in_window
 from bench.subject import Seen, Turn, Wrong
-from core import changes
-from core.changes import SEEN_LIMIT, SENT_LIMIT
+from core import changes, outbox
+from core.changes import SEEN_LIMIT
 from core.clock import SystemClock
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Role, Sender
@@ -135,7 +135,7 @@ def delivery(committed: Snapshot) -> Change:
     if part is None:
         raise Wrong("a turn was committed without a reply")
     part_id = part.id
-    return lambda before: changes.delivered(before, part_id, ("1234567",))
+    return lambda before: outbox.delivered(before, part_id, ("1234567",))
 
 
 def seen(before: Snapshot | None) -> Seen:
@@ -157,7 +157,7 @@ def grown(key: str, said: Sequence[Exchange]) -> Snapshot:
         snapshot,
         revision=first_revision(),
         seen=tuple(inbound(key, each).id for each in said[-SEEN_LIMIT:]),
-        sent=tuple(Sent(f"{new_id()}.0", ("1234567",)) for _ in said[-SENT_LIMIT:]),
+        sent=tuple(Sent(f"{new_id()}.0", ("1234567",)) for _ in said[-outbox.SENT_LIMIT :]),
     )
 
 
@@ -169,7 +169,9 @@ def trimmed(whole: Snapshot, kept: int) -> Snapshot:
 def heads(key: str, said: Exchange, total: int) -> tuple[bytes, ...]:
     """What the head of the conversation is after each of the four saves: all of the snapshot but
     its rows and the ids seen. For the floors, so that they save the same."""
-    sent = tuple(Sent(f"{new_id()}.0", ("1234567",)) for _ in range(min(SENT_LIMIT, total // 2)))
+    sent = tuple(
+        Sent(f"{new_id()}.0", ("1234567",)) for _ in range(min(outbox.SENT_LIMIT, total // 2))
+    )
     snapshot = replace(begun(), next_seq=total + 1, sent=sent)
     if total:
         snapshot = replace(snapshot, spans=((1, total),))

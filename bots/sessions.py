@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bots.settings import Settings
-from core import changes
+from core import outbox
 from core.clock import SystemClock
 from core.errors import ConfigError, SnapshotTooNew, SnapshotUnreadable
 from core.messages import Message, clean, decode_blocks
@@ -45,7 +45,7 @@ async def retry_undelivered(settings: Settings, key: str) -> AsyncIterator[str]:
     async with open_store(settings.store.url, settings.folder) as store:
         snapshots = Snapshots(store, SystemClock(), lambda each: SessionRef(key=each))
         snapshot, applied = await snapshots.update(
-            ref.key, lambda before: before and changes.retry(before)
+            ref.key, lambda before: before and outbox.retry(before)
         )
         if snapshot is None:
             raise ConfigError(_unknown(key))

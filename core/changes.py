@@ -1,4 +1,5 @@
-"""Every change of a conversation: pure functions from a Snapshot to the next one.
+"""Every change of a conversation: pure functions from a Snapshot to the next one. Those that only
+concern what waits to be sent are in `outbox.py`.
 
 Nothing here waits, saves or asks the clock: what a change needs is passed in, so that a change can
 be applied again to a newer snapshot when somebody else saved first. A change that does not apply
@@ -19,21 +20,16 @@ from core.memory import ConversationMemory
 from core.messages import (
     Inbound,
     Message,
-    Outbound,
     Role,
     decode_blocks,
     encode_blocks,
     text_block,
 )
-from core.snapshot import Sent, Snapshot, Span, Turn, Usage
+from core.outbox import SENT_LIMIT, on_screen, parts_of, queue, retractions
+from core.snapshot import Snapshot, Span, Turn, Usage
 
 INBOX_LIMIT: Final = 20
 SEEN_LIMIT: Final = 200
-SENT_LIMIT: Final = 5
-KEPT_PARTS_LIMIT: Final = 20
-
-GONE: Final = "nobody is there any more"
-OUTCOME_UNKNOWN: Final = "it may have been sent already"
 
 
 class Fence(NamedTuple):
@@ -72,13 +68,13 @@ def reply(snapshot: Snapshot, inbound: Inbound, bodies: Sequence[str]) -> Snapsh
     """A command is answered: seen, and its reply waits in the outbox."""
     if inbound.id in snapshot.seen:
         return snapshot
-    parts = _parts(f"{snapshot.epoch}.{inbound.id}", bodies, inbound)
-    return _queue(_saw(snapshot, inbound.id), parts)
+    parts = parts_of(f"{snapshot.epoch}.{inbound.id}", bodies, inbound)
+    return queue(_saw(snapshot, inbound.id), parts)
 
 
 def notice(snapshot: Snapshot, bodies: Sequence[str]) -> Snapshot:
     """The first thing a conversation says, without being asked."""
-    return _queue(snapshot, _parts(f"{snapshot.epoch}.notice", bodies, None))
+    return queue(snapshot, parts_of(f"{snapshot.epoch}.notice", bodies, None))
 
 
 def reset(snapshot: Snapshot, epoch: str) -> Snapshot:
@@ -92,7 +88,7 @@ def reset(snapshot: Snapshot, epoch: str) -> Snapshot:
         messages=(),
         inbox=(),
         turn=None,
-        outbox=_retractions(snapshot.turn, epoch),
+        outbox=retractions(snapshot.turn, epoch),
         sent=(),
         erase=((1, last),) if last else (),
     )
@@ -222,11 +218,11 @@ def commit(
         return snapshot
     rows = turn.steps + _rows(snapshot.next_seq, "assistant", blocks, now)
     reply_to = _last_taken(snapshot, turn)
-    parts = _on_screen(_parts(turn.execution, bodies, reply_to), turn)
+    parts = on_screen(parts_of(turn.execution, bodies, reply_to), turn)
     messages = snapshot.messages + rows
     if window is not None:
         messages = tuple(message for message in messages if message.seq >= window)
-    return _queue(
+    return queue(
         replace(
             snapshot,
             spans=_joined((*snapshot.spans, (turn.first, rows[-1].seq))),
@@ -251,11 +247,11 @@ def apologise(
     turn = _current(snapshot, fence)
     if turn is None:
         return snapshot
-    parts = _parts(turn.execution, bodies, _last_taken(snapshot, turn))
+    parts = parts_of(turn.execution, bodies, _last_taken(snapshot, turn))
     left = _abandoned(snapshot, turn)
     if anew:
         left = replace(left, window=left.next_seq, messages=())
-    return _queue(left, parts)
+    return queue(left, parts)
 
 
 def append(
@@ -287,61 +283,8 @@ def postpone(snapshot: Snapshot, fence: Fence, bodies: Sequence[str]) -> Snapsho
     turn = _current(snapshot, fence)
     if turn is None:
         return snapshot
-    parts = _parts(turn.execution, bodies, _last_taken(snapshot, turn))
-    return _queue(replace(snapshot, turn=replace(turn, attempt=turn.attempt - 1)), parts)
-
-
-# ---------------------------------------------------------------------- what goes out
-
-
-def sending(snapshot: Snapshot, part_id: str) -> Snapshot:
-    """The part's request is about to leave; only that of the next part ever is."""
-    part = snapshot.next_part
-    return _next_sending(snapshot) if part and part.id == part_id else snapshot
-
-
-def put_back(snapshot: Snapshot, part_id: str) -> Snapshot:
-    """The part was certainly not sent; it waits again."""
-    return _with_state(snapshot, part_id, "waiting")
-
-
-def hold(snapshot: Snapshot, part_id: str, why: str = OUTCOME_UNKNOWN) -> Snapshot:
-    """Nobody knows whether the part was sent, and it must not come twice."""
-    return _put_away(snapshot, part_id, "held", why)
-
-
-def fail(snapshot: Snapshot, part_id: str, why: str = "refused") -> Snapshot:
-    """The platform will never take this part."""
-    return _put_away(snapshot, part_id, "failed", why)
-
-
-def gone(snapshot: Snapshot) -> Snapshot:
-    """The chat is gone: nothing can be sent, and nothing more is tried until somebody writes."""
-    outbox = tuple(
-        replace(part, state="failed", why=GONE) if part.state in ("waiting", "sending") else part
-        for part in snapshot.outbox
-    )
-    if snapshot.gone and outbox == snapshot.outbox:
-        return snapshot
-    return replace(snapshot, gone=True, outbox=_bounded(outbox))
-
-
-def retry(snapshot: Snapshot) -> Snapshot:
-    """What was held or has failed is to be sent after all."""
-    outbox = tuple(
-        replace(part, state="waiting", why=None) if part.state in ("held", "failed") else part
-        for part in snapshot.outbox
-    )
-    return snapshot if outbox == snapshot.outbox else replace(snapshot, gone=False, outbox=outbox)
-
-
-def delivered(snapshot: Snapshot, part_id: str, message_ids: tuple[str, ...]) -> Snapshot:
-    """The part is on the screen; the next one is about to leave."""
-    outbox = tuple(part for part in snapshot.outbox if part.id != part_id)
-    if len(outbox) == len(snapshot.outbox):
-        return snapshot
-    sent = (*snapshot.sent, Sent(part_id, message_ids))[-SENT_LIMIT:]
-    return _next_sending(replace(snapshot, outbox=outbox, sent=sent))
+    parts = parts_of(turn.execution, bodies, _last_taken(snapshot, turn))
+    return queue(replace(snapshot, turn=replace(turn, attempt=turn.attempt - 1)), parts)
 
 
 # ---------------------------------------------------------------------- a chat with a new id
@@ -365,7 +308,7 @@ def move(old: Snapshot, new: Snapshot | None, key: str) -> Snapshot:
     if old.turn:
         erase += (_rows_of(old.turn),)
         spans = _run_on(spans, erase[-1])
-        outbox += _retractions(new.turn, new.turn.execution) if new.turn else ()
+        outbox += retractions(new.turn, new.turn.execution) if new.turn else ()
     for first, last in new.spans:
         spans = _joined((*spans, (first + offset, last + offset)))
     if new.turn:
@@ -473,7 +416,7 @@ def _rows_of(turn: Turn) -> Span:
 
 def _abandoned(snapshot: Snapshot, turn: Turn) -> Snapshot:
     rows = _rows_of(turn)
-    outbox = snapshot.outbox + _retractions(turn, turn.execution)
+    outbox = snapshot.outbox + retractions(turn, turn.execution)
     return replace(
         snapshot,
         spans=_run_on(snapshot.spans, rows),
@@ -497,71 +440,6 @@ def _joined(spans: tuple[Span, ...]) -> tuple[Span, ...]:
     if len(spans) > 1 and spans[-2][1] + 1 == spans[-1][0]:
         return (*spans[:-2], (spans[-2][0], spans[-1][1]))
     return spans
-
-
-def _parts(name: str, bodies: Sequence[str], asked: Inbound | None) -> tuple[Outbound, ...]:
-    reply_to = asked.message_id if asked is not None else None
-    return tuple(
-        Outbound(id=f"{name}.{index}", body=body, reply_to=reply_to if index == 0 else None)
-        for index, body in enumerate(bodies)
-    )
-
-
-def _on_screen(parts: tuple[Outbound, ...], turn: Turn) -> tuple[Outbound, ...]:
-    """Part i becomes the message that shows it already; surplus messages are deleted."""
-    paired = tuple(
-        replace(part, replaces=turn.shown[index]) if index < len(turn.shown) else part
-        for index, part in enumerate(parts)
-    )
-    surplus = replace(turn, shown=turn.shown[len(parts) :])
-    return paired + _retractions(surplus, turn.execution)
-
-
-def _retractions(turn: Turn | None, name: str) -> tuple[Outbound, ...]:
-    if turn is None:
-        return ()
-    return tuple(
-        Outbound(id=f"{name}.-{message_id}", body=None, replaces=message_id)
-        for message_id in turn.shown
-    )
-
-
-def _queue(snapshot: Snapshot, parts: tuple[Outbound, ...]) -> Snapshot:
-    """The parts join the outbox; when nothing is before it, the first is about to leave."""
-    if snapshot.gone:
-        parts = tuple(replace(part, state="failed", why=GONE) for part in parts)
-    idle = snapshot.next_part is None
-    queued = replace(snapshot, outbox=_bounded(snapshot.outbox + parts))
-    return _next_sending(queued) if idle else queued
-
-
-def _next_sending(snapshot: Snapshot) -> Snapshot:
-    part = snapshot.next_part
-    return _with_state(snapshot, part.id, "sending") if part else snapshot
-
-
-def _put_away(snapshot: Snapshot, part_id: str, state: str, why: str) -> Snapshot:
-    """A part that only waits for people from now on makes room for the next one."""
-    after = _with_state(snapshot, part_id, state, why)
-    return after if after is snapshot else _next_sending(after)
-
-
-def _with_state(snapshot: Snapshot, part_id: str, state: str, why: str | None = None) -> Snapshot:
-    """A part that is held or has failed is out of the way for good, and stays as it is."""
-    outbox = tuple(
-        msgspec.structs.replace(part, state=state, why=why)
-        if part.id == part_id and part.state in ("waiting", "sending")
-        else part
-        for part in snapshot.outbox
-    )
-    return snapshot if outbox == snapshot.outbox else replace(snapshot, outbox=_bounded(outbox))
-
-
-def _bounded(outbox: tuple[Outbound, ...]) -> tuple[Outbound, ...]:
-    """Of the parts that only wait for people to look at them, the newest stay."""
-    kept = [part.id for part in outbox if part.state in ("held", "failed")]
-    old = set(kept[:-KEPT_PARTS_LIMIT])
-    return tuple(part for part in outbox if part.id not in old) if old else outbox
 
 
 def _addressed(inbox: tuple[Inbound, ...], key: str) -> tuple[Inbound, ...]:

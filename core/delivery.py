@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
-from core import changes
+from core import outbox
 from core.adapter import Adapter, Receipt
 from core.clock import Clock
 from core.errors import Gone, Moved, OutcomeUnknown, TryLater, Undeliverable
@@ -57,7 +57,7 @@ class Delivery:
             if wait > 0:
                 await self._clock.sleep(wait)
             elif part.state == "waiting":
-                await self._change(key, changes.sending, part)
+                await self._change(key, outbox.sending, part)
             else:
                 self._pace.take(key, rate)
                 await self._send(key, adapter, part)
@@ -66,7 +66,7 @@ class Delivery:
         uncertain = not self._snapshots.take_fresh(key, part.id)
         if uncertain and self._must_hold(adapter, part):
             trouble("send.held", key, part=part.id)
-            await self._change(key, changes.hold, part)
+            await self._change(key, outbox.hold, part)
             return
         began = self._clock.monotonic()
         failpoint("before_send")
@@ -83,7 +83,7 @@ class Delivery:
             self._pace.failed(key)
         except Gone as error:
             trouble("send.gone", key, part=part.id, error=str(error))
-            await self._change(key, lambda snapshot, _: changes.gone(snapshot), part)
+            await self._change(key, lambda snapshot, _: outbox.gone(snapshot), part)
         except Moved as error:
             await self._put_back(key, part, uncertain)
             await self._moved(error.old, error.new)
@@ -103,7 +103,7 @@ class Delivery:
         self._pace.succeeded(key)
         await self._snapshots.update(
             key,
-            lambda snapshot: snapshot and changes.delivered(snapshot, part.id, receipt.message_ids),
+            lambda snapshot: snapshot and outbox.delivered(snapshot, part.id, receipt.message_ids),
         )
         failpoint("marked")
         emit(
@@ -117,10 +117,10 @@ class Delivery:
     async def _put_back(self, key: str, part: Outbound, uncertain: bool) -> None:
         """This try has sent nothing; whether an earlier one had is as unknown as before."""
         if not uncertain:
-            await self._change(key, changes.put_back, part)
+            await self._change(key, outbox.put_back, part)
 
     async def _fail(self, key: str, part: Outbound, why: str) -> None:
-        await self._change(key, lambda snapshot, id: changes.fail(snapshot, id, why[:200]), part)
+        await self._change(key, lambda snapshot, id: outbox.fail(snapshot, id, why[:200]), part)
 
     def _must_hold(self, adapter: Adapter, part: Outbound) -> bool:
         """An edit may always be repeated; so may what the platform can look up."""

@@ -45,6 +45,7 @@ _BOT: Final = ("tests/core/test_conversations.py", "tests/faults/test_narrow_gap
 _REST: Final = ("tests/core/test_engine.py", "tests/core/test_gate.py", "tests/faults")
 TESTS: Final = {
     "core/changes.py": ("tests/core/test_changes.py", *_BOT, *_REST, "tests/stores"),
+    "core/outbox.py": ("tests/core/test_changes.py", *_BOT, *_REST),
     "core/answering.py": (*_BOT, *_REST),
     "core/conversations.py": (*_BOT, *_REST),
     "core/moves.py": ("tests/core/test_moves.py", *_BOT, *_REST),
@@ -57,10 +58,8 @@ TESTS: Final = {
 }
 # In which functions conditions are taken away; in these files every save is.
 GUARDS: Final = {
-    "core/changes.py": (
-        *("_current", "holds", "knows", "accept", "reply", "sending", "delivered", "_with_state"),
-        *("_put_away", "stop", "gone"),
-    ),
+    "core/changes.py": (*("_current", "holds", "knows", "accept", "reply", "stop"),),
+    "core/outbox.py": ("sending", "delivered", "_with_state", "_put_away", "gone"),
     "core/answering.py": ("answer", "_run_once", "_commit", "change", "_save", "_postpone"),
     "core/conversations.py": (
         *("_accept", "change", "_interrupt", "_work", "_deliver_beside"),

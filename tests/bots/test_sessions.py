@@ -23,7 +23,7 @@ from bots.sessions import (
     undelivered,
 )
 from bots.settings import Settings, load_settings
-from core import changes
+from core import changes, outbox
 from core.changes import Fence
 from core.errors import ConfigError, InvalidKey, StoreInUse, StoreUnavailable
 from core.memory import ConversationMemory
@@ -49,7 +49,7 @@ def answered(snapshot: Snapshot, number: int, answer: list[dict[str, object]]) -
         after, fence, [encode_blocks(answer)], ['"x"'], Usage(10, 5, 0, 100), NOON
     )
     assert after.next_part is not None
-    after = changes.delivered(after, after.next_part.id, (str(number),))
+    after = outbox.delivered(after, after.next_part.id, (str(number),))
     return replace(after, revision=snapshot.revision + 1, model="anthropic/claude-sonnet-5-5")
 
 
@@ -286,11 +286,11 @@ async def test_what_could_not_be_sent_is_listed_and_can_be_sent_after_all(
         before = await store.load(ref)
         assert before is not None
         inbound = Inbound("u9", KEY, "command", Sender("telegram:42"), "/id")
-        after = changes.gone(changes.reply(before, inbound, ['{"text":"lost words\\n\x1b[2J"}']))
+        after = outbox.gone(changes.reply(before, inbound, ['{"text":"lost words\\n\x1b[2J"}']))
         after = replace(after, revision=before.revision + 1)
         await store.save(ref, after, replaces=before.revision)
     lines = [line async for line in undelivered(settings, "telegram")]
-    assert lines[0] == f"{KEY}  failed: {changes.GONE}"
+    assert lines[0] == f"{KEY}  failed: {outbox.GONE}"
     assert "lost words" in lines[1] and "\x1b" not in lines[1]
     assert [line async for line in undelivered(settings, "console")] == []
     for answer in ("next start", "was delivered"):

@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 from msgspec import Raw
 from msgspec.structs import replace
 
-from core import changes, commands, history
-from core.changes import INBOX_LIMIT, KEPT_PARTS_LIMIT, SEEN_LIMIT, SENT_LIMIT, Fence
+from core import changes, commands, history, outbox
+from core.changes import INBOX_LIMIT, SEEN_LIMIT, Fence
 from core.errors import StaleSnapshot
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Message, Outbound, Role, Sender, decode_blocks, encode_blocks
@@ -121,7 +121,7 @@ def conversation(turns: int, snapshot: Snapshot | None = None, name: str = "i") 
 
 def delivered_all(snapshot: Snapshot) -> Snapshot:
     while part := snapshot.next_part:
-        snapshot = changes.delivered(snapshot, part.id, (f"on screen {part.id}",))
+        snapshot = outbox.delivered(snapshot, part.id, (f"on screen {part.id}",))
     return snapshot
 
 
@@ -365,7 +365,7 @@ def test_a_reply_behind_an_unsent_one_waits() -> None:
 
 
 def test_a_reply_behind_one_that_waits_for_a_penalty_does_not_make_that_leave() -> None:
-    waiting = changes.put_back(committed(started(accepted(begun(), "1")), "one"), "x1.0")
+    waiting = outbox.put_back(committed(started(accepted(begun(), "1")), "one"), "x1.0")
     after = changes.reply(waiting, inbound("2"), ["help"])
     assert states(after) == [("x1.0", "waiting"), ("e1.2.0", "waiting")]
 
@@ -594,44 +594,44 @@ def three_parts() -> Snapshot:
 
 
 def test_delivered_removes_the_part_and_marks_the_next() -> None:
-    snapshot = changes.delivered(three_parts(), "x1.0", ("901",))
+    snapshot = outbox.delivered(three_parts(), "x1.0", ("901",))
     assert states(snapshot) == [("x1.1", "sending"), ("x1.2", "waiting")]
     assert snapshot.sent == (Sent("x1.0", ("901",)),)
-    assert changes.delivered(snapshot, "x1.0", ("901",)) is snapshot, "twice is harmless"
+    assert outbox.delivered(snapshot, "x1.0", ("901",)) is snapshot, "twice is harmless"
     assert not delivered_all(snapshot).unfinished
 
 
 def test_delivered_needs_no_execution_and_survives_what_came_meanwhile() -> None:
     snapshot = started(accepted(three_parts(), "2"), "x2")
-    snapshot = changes.delivered(snapshot, "x1.0", ())
+    snapshot = outbox.delivered(snapshot, "x1.0", ())
     assert snapshot.turn is not None
     cleared = changes.reset(snapshot, "e2")
-    assert changes.delivered(cleared, "x1.1", ("902",)) is cleared
+    assert outbox.delivered(cleared, "x1.1", ("902",)) is cleared
 
 
 def test_only_the_last_deliveries_are_remembered() -> None:
-    snapshot = conversation(SENT_LIMIT + 5)
-    assert len(snapshot.sent) == SENT_LIMIT
-    assert snapshot.sent[-1].part == f"ix{SENT_LIMIT + 4}.0"
+    snapshot = conversation(outbox.SENT_LIMIT + 5)
+    assert len(snapshot.sent) == outbox.SENT_LIMIT
+    assert snapshot.sent[-1].part == f"ix{outbox.SENT_LIMIT + 4}.0"
 
 
 def test_a_part_that_was_not_sent_waits_again_and_holds_the_others() -> None:
-    snapshot = changes.put_back(three_parts(), "x1.0")
+    snapshot = outbox.put_back(three_parts(), "x1.0")
     assert states(snapshot) == [("x1.0", "waiting"), ("x1.1", "waiting"), ("x1.2", "waiting")]
-    assert changes.put_back(snapshot, "x1.0") is snapshot
-    again = changes.sending(snapshot, "x1.0")
+    assert outbox.put_back(snapshot, "x1.0") is snapshot
+    again = outbox.sending(snapshot, "x1.0")
     assert again == three_parts()
-    assert changes.sending(again, "x1.0") is again
+    assert outbox.sending(again, "x1.0") is again
 
 
 def test_only_the_next_part_is_ever_leaving() -> None:
-    snapshot = changes.put_back(three_parts(), "x1.0")
-    assert changes.sending(snapshot, "x1.1") is snapshot
-    assert changes.sending(snapshot, "gone") is snapshot
+    snapshot = outbox.put_back(three_parts(), "x1.0")
+    assert outbox.sending(snapshot, "x1.1") is snapshot
+    assert outbox.sending(snapshot, "gone") is snapshot
 
 
 @pytest.mark.parametrize(
-    ("change", "state"), [(changes.hold, "held"), (changes.fail, "failed")], ids=["hold", "fail"]
+    ("change", "state"), [(outbox.hold, "held"), (outbox.fail, "failed")], ids=["hold", "fail"]
 )
 def test_a_part_that_is_put_away_blocks_nothing(
     change: Callable[[Snapshot, str], Snapshot], state: str
@@ -641,32 +641,32 @@ def test_a_part_that_is_put_away_blocks_nothing(
     done = delivered_all(snapshot)
     assert states(done) == [("x1.0", state)]
     assert not done.unfinished
-    for other in (changes.hold, changes.fail, changes.put_back, changes.sending):
+    for other in (outbox.hold, outbox.fail, outbox.put_back, outbox.sending):
         assert other(done, "x1.0") is done
 
 
-@pytest.mark.parametrize("change", [changes.hold, changes.fail])
+@pytest.mark.parametrize("change", [outbox.hold, outbox.fail])
 def test_putting_away_a_part_that_is_gone_changes_nothing(
     change: Callable[[Snapshot, str], Snapshot],
 ) -> None:
     """Not even for the part behind it, which waits for a penalty to be over."""
-    snapshot = changes.put_back(changes.delivered(three_parts(), "x1.0", ()), "x1.1")
+    snapshot = outbox.put_back(outbox.delivered(three_parts(), "x1.0", ()), "x1.1")
     assert change(snapshot, "x1.0") is snapshot
 
 
 def test_of_parts_that_are_put_away_the_newest_stay() -> None:
-    bodies = [f"body {index}" for index in range(KEPT_PARTS_LIMIT + 3)]
+    bodies = [f"body {index}" for index in range(outbox.KEPT_PARTS_LIMIT + 3)]
     snapshot = committed(started(accepted(begun(), "1")), *bodies)
     while part := snapshot.next_part:
-        snapshot = changes.fail(snapshot, part.id)
+        snapshot = outbox.fail(snapshot, part.id)
     assert [part.body for part in snapshot.outbox] == bodies[3:]
 
 
 def test_a_chat_that_is_gone_gets_nothing_of_what_waits() -> None:
-    snapshot = changes.gone(three_parts())
+    snapshot = outbox.gone(three_parts())
     assert {state for _, state in states(snapshot)} == {"failed"}
     assert not snapshot.unfinished
-    assert changes.gone(snapshot) is snapshot
+    assert outbox.gone(snapshot) is snapshot
     later = changes.reply(snapshot, inbound("2"), ["hello"])
     assert later.outbox[-1].state == "sending", "it works again when somebody writes"
 
@@ -1216,7 +1216,7 @@ class Machine(RuleBasedStateMachine):
     # what goes out
 
     @rule(
-        change=st.sampled_from([changes.sending, changes.put_back, changes.hold, changes.fail]),
+        change=st.sampled_from([outbox.sending, outbox.put_back, outbox.hold, outbox.fail]),
         data=st.data(),
     )
     def part(self, change: Callable[[Snapshot, str], Snapshot], data: st.DataObject) -> None:
@@ -1229,14 +1229,14 @@ class Machine(RuleBasedStateMachine):
     def deliver(self) -> None:
         part = self.chat.snapshot.next_part
         assert part is not None
-        assert self.apply(lambda snapshot: changes.delivered(snapshot, part.id, ("m",)))
-        self.unchanged(lambda snapshot: changes.delivered(snapshot, part.id, ("m",)))
+        assert self.apply(lambda snapshot: outbox.delivered(snapshot, part.id, ("m",)))
+        self.unchanged(lambda snapshot: outbox.delivered(snapshot, part.id, ("m",)))
         after = self.chat.snapshot.next_part
         assert after is None or after.state == "sending"
 
     @rule()
     def gone(self) -> None:
-        self.apply(changes.gone)
+        self.apply(outbox.gone)
         assert self.chat.snapshot.next_part is None
 
     # the other chat
@@ -1312,8 +1312,8 @@ class Machine(RuleBasedStateMachine):
             ids = [part.id for part in snapshot.outbox]
             assert len(ids) == len(set(ids))
         kept = [part for part in snapshot.outbox if part.state in ("held", "failed")]
-        assert len(kept) <= KEPT_PARTS_LIMIT or self.chat.moved
-        assert len(snapshot.sent) <= SENT_LIMIT
+        assert len(kept) <= outbox.KEPT_PARTS_LIMIT or self.chat.moved
+        assert len(snapshot.sent) <= outbox.SENT_LIMIT
 
 
 def test_any_changes_in_any_order() -> None:

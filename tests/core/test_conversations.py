@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from core import changes, phrases
+from core import changes, outbox, phrases
 from core.adapter import Accepted, Duplicate, Limits, Live, May, Rate, Receipt, Refused
 from core.agent import Agent
 from core.answering import WhenBusy
@@ -583,7 +583,7 @@ async def test_a_chat_that_went_during_a_turn_is_remembered_and_not_asked_again(
         assert house.screen.uncertain == [False, False]
         snapshot = await house.snapshot()
         assert snapshot.gone and not snapshot.unfinished
-        assert [part.why for part in snapshot.undelivered] == [changes.GONE] * 2
+        assert [part.why for part in snapshot.undelivered] == [outbox.GONE] * 2
         await house.says("c")
         assert house.screen.shown == ["one", "back"]
         assert not (await house.snapshot()).gone
@@ -594,11 +594,11 @@ async def test_what_was_undelivered_can_be_tried_again() -> None:
         house.screen.script = [Gone("blocked")]
         await house.says("a")
         assert house.screen.shown == []
-        await house.conversations.update(KEY, changes.retry)
+        await house.conversations.update(KEY, outbox.retry)
         await house.engine.submit(KEY, "")
         await settle(100)
         assert house.screen.shown == ["one", "two"]
-        assert await house.conversations.update(KEY, changes.retry) is not None
+        assert await house.conversations.update(KEY, outbox.retry) is not None
         assert not (await house.snapshot()).undelivered
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from core import changes, phrases
+from core import changes, outbox, phrases
 from core.adapter import Accepted, Duplicate, Limits, Live, Receipt
 from core.agent import Agent
 from core.clock import Clock
@@ -632,4 +632,4 @@ async def test_a_pairing_is_said() -> None:
 
 
 def test_a_chat_can_be_gone_with_nothing_to_send() -> None:
-    assert changes.gone(changes.begin(revision=1, epoch="e", now=0)).gone
+    assert outbox.gone(changes.begin(revision=1, epoch="e", now=0)).gone

@@ -14,8 +14,9 @@ from typing import Final
 
 from core import history, phrases
 from core import snapshot as snapshots
-from core.changes import INBOX_LIMIT, KEPT_PARTS_LIMIT, SEEN_LIMIT, SENT_LIMIT
+from core.changes import INBOX_LIMIT, SEEN_LIMIT
 from core.messages import Message, text_of
+from core.outbox import KEPT_PARTS_LIMIT, SENT_LIMIT
 from core.snapshot import Snapshot
 from tests.faults.rig import Event, Rig, rows_of, tokens
 

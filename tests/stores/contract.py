@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from core import changes
+from core import changes, outbox
 from core.errors import (
     InvalidKey,
     SnapshotTooNew,
@@ -197,7 +197,7 @@ class Chat:
             lambda value: changes.commit(value, fence, [text(words)], ["part"], Usage(1, 1), now=9)
         )
         part = done.outbox[-1].id
-        return await self.update(lambda value: changes.delivered(value, part, ("5",)))
+        return await self.update(lambda value: outbox.delivered(value, part, ("5",)))
 
 
 async def keys(store: BotStore) -> list[str]:
@@ -1086,15 +1086,15 @@ def _change(name: str, size: int, number: int, key: str, value: Snapshot) -> Sna
         case "postpone":
             return changes.postpone(value, fence, [words])
         case "delivered":
-            return changes.delivered(value, part, (str(number),))
+            return outbox.delivered(value, part, (str(number),))
         case "hold":
-            return changes.hold(value, part)
+            return outbox.hold(value, part)
         case "fail":
-            return changes.fail(value, part)
+            return outbox.fail(value, part)
         case "put_back":
-            return changes.put_back(value, part)
+            return outbox.put_back(value, part)
         case "gone":
-            return changes.gone(value)
+            return outbox.gone(value)
         case "stop":
             return changes.stop(value)
         case "reset":

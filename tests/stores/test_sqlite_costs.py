@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from core import changes
+from core import changes, outbox
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Role
 from core.snapshot import Snapshot, Usage
@@ -65,7 +65,7 @@ class Turns:
         )
         part = self.value.next_part
         assert part is not None
-        await self._save(changes.delivered(self.value, part.id, ("1",)))
+        await self._save(outbox.delivered(self.value, part.id, ("1",)))
         assert await self.store.load(self.key) == self.value
 
 

@@ -1,0 +1,144 @@
+"""What waits to be sent: how parts of a reply join an outbox, and what becomes of them.
+
+Pure functions from a Snapshot to the next one, as in `changes.py`, which has all other changes.
+Nothing here sends: `delivery.py` does, and notes it by these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from core.messages import Inbound, Outbound
+from core.snapshot import Sent, Snapshot, Turn
+
+SENT_LIMIT: Final = 5
+KEPT_PARTS_LIMIT: Final = 20
+
+GONE: Final = "nobody is there any more"
+OUTCOME_UNKNOWN: Final = "it may have been sent already"
+
+# ---------------------------------------------------------------------- what is to be said
+
+
+def parts_of(name: str, bodies: Sequence[str], asked: Inbound | None) -> tuple[Outbound, ...]:
+    reply_to = asked.message_id if asked is not None else None
+    return tuple(
+        Outbound(id=f"{name}.{index}", body=body, reply_to=reply_to if index == 0 else None)
+        for index, body in enumerate(bodies)
+    )
+
+
+def on_screen(parts: tuple[Outbound, ...], turn: Turn) -> tuple[Outbound, ...]:
+    """Part i becomes the message that shows it already; surplus messages are deleted."""
+    paired = tuple(
+        replace(part, replaces=turn.shown[index]) if index < len(turn.shown) else part
+        for index, part in enumerate(parts)
+    )
+    surplus = replace(turn, shown=turn.shown[len(parts) :])
+    return paired + retractions(surplus, turn.execution)
+
+
+def retractions(turn: Turn | None, name: str) -> tuple[Outbound, ...]:
+    if turn is None:
+        return ()
+    return tuple(
+        Outbound(id=f"{name}.-{message_id}", body=None, replaces=message_id)
+        for message_id in turn.shown
+    )
+
+
+def queue(snapshot: Snapshot, parts: tuple[Outbound, ...]) -> Snapshot:
+    """The parts join the outbox; when nothing is before it, the first is about to leave."""
+    if snapshot.gone:
+        parts = tuple(replace(part, state="failed", why=GONE) for part in parts)
+    idle = snapshot.next_part is None
+    queued = replace(snapshot, outbox=_bounded(snapshot.outbox + parts))
+    return _next_sending(queued) if idle else queued
+
+
+# ---------------------------------------------------------------------- what becomes of it
+
+
+def sending(snapshot: Snapshot, part_id: str) -> Snapshot:
+    """The part's request is about to leave; only that of the next part ever is."""
+    part = snapshot.next_part
+    return _next_sending(snapshot) if part and part.id == part_id else snapshot
+
+
+def put_back(snapshot: Snapshot, part_id: str) -> Snapshot:
+    """The part was certainly not sent; it waits again."""
+    return _with_state(snapshot, part_id, "waiting")
+
+
+def hold(snapshot: Snapshot, part_id: str, why: str = OUTCOME_UNKNOWN) -> Snapshot:
+    """Nobody knows whether the part was sent, and it must not come twice."""
+    return _put_away(snapshot, part_id, "held", why)
+
+
+def fail(snapshot: Snapshot, part_id: str, why: str = "refused") -> Snapshot:
+    """The platform will never take this part."""
+    return _put_away(snapshot, part_id, "failed", why)
+
+
+def gone(snapshot: Snapshot) -> Snapshot:
+    """The chat is gone: nothing can be sent, and nothing more is tried until somebody writes."""
+    outbox = tuple(
+        replace(part, state="failed", why=GONE) if part.state in ("waiting", "sending") else part
+        for part in snapshot.outbox
+    )
+    if snapshot.gone and outbox == snapshot.outbox:
+        return snapshot
+    return replace(snapshot, gone=True, outbox=_bounded(outbox))
+
+
+def retry(snapshot: Snapshot) -> Snapshot:
+    """What was held or has failed is to be sent after all."""
+    outbox = tuple(
+        replace(part, state="waiting", why=None) if part.state in ("held", "failed") else part
+        for part in snapshot.outbox
+    )
+    return snapshot if outbox == snapshot.outbox else replace(snapshot, gone=False, outbox=outbox)
+
+
+def delivered(snapshot: Snapshot, part_id: str, message_ids: tuple[str, ...]) -> Snapshot:
+    """The part is on the screen; the next one is about to leave."""
+    outbox = tuple(part for part in snapshot.outbox if part.id != part_id)
+    if len(outbox) == len(snapshot.outbox):
+        return snapshot
+    sent = (*snapshot.sent, Sent(part_id, message_ids))[-SENT_LIMIT:]
+    return _next_sending(replace(snapshot, outbox=outbox, sent=sent))
+
+
+# ---------------------------------------------------------------------- the small print
+
+
+def _next_sending(snapshot: Snapshot) -> Snapshot:
+    part = snapshot.next_part
+    return _with_state(snapshot, part.id, "sending") if part else snapshot
+
+
+def _put_away(snapshot: Snapshot, part_id: str, state: str, why: str) -> Snapshot:
+    """A part that only waits for people from now on makes room for the next one."""
+    after = _with_state(snapshot, part_id, state, why)
+    return after if after is snapshot else _next_sending(after)
+
+
+def _with_state(snapshot: Snapshot, part_id: str, state: str, why: str | None = None) -> Snapshot:
+    """A part that is held or has failed is out of the way for good, and stays as it is."""
+    outbox = tuple(
+        replace(part, state=state, why=why)
+        if part.id == part_id and part.state in ("waiting", "sending")
+        else part
+        for part in snapshot.outbox
+    )
+    return snapshot if outbox == snapshot.outbox else replace(snapshot, outbox=_bounded(outbox))
+
+
+def _bounded(outbox: tuple[Outbound, ...]) -> tuple[Outbound, ...]:
+    """Of the parts that only wait for people to look at them, the newest stay."""
+    kept = [part.id for part in outbox if part.state in ("held", "failed")]
+    old = set(kept[:-KEPT_PARTS_LIMIT])
+    return tuple(part for part in outbox if part.id not in old) if old else outbox
