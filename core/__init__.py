@@ -3,7 +3,9 @@
 from core.agent import Agent
 from core.keys import SessionKey
 from core.memory import ConversationMemory
-from core.session import Reply, Session
+from core.reply import Reply, Stream
+from core.runtime import Runtime
+from core.session import Session
 from core.snapshot import Snapshot
 from core.store import BotStore, SessionRef, SessionStore
 from core.tools import Tool, ToolContext, tool
@@ -13,11 +15,13 @@ __all__ = [
     "BotStore",
     "ConversationMemory",
     "Reply",
+    "Runtime",
     "Session",
     "SessionKey",
     "SessionRef",
     "SessionStore",
     "Snapshot",
+    "Stream",
     "Tool",
     "ToolContext",
     "tool",

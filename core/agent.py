@@ -12,6 +12,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """
     :param model: ``provider/name``, or the name alone
     :param memory: what a conversation begins with, and how much of it is sent
+    :param session_id: runs that share it are one conversation
+    :param stateful: what was said in earlier runs is remembered, and every run has tools of its own
     :param thinking: ``adaptive``, ``disabled``, or None for the model's own default
     :param effort: ``low`` ... ``max``, or None for the model's own default
     :param max_tokens: of one answer
@@ -24,6 +26,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "anthropic/claude-sonnet-5-5"
     instructions: str = "You are a helpful assistant."
     tools: tuple[Tool, ...] = ()
+    session_id: str | None = None
+    stateful: bool = False
     memory: ConversationMemory = msgspec.field(default_factory=ConversationMemory)
     thinking: str | None = None
     effort: str | None = None

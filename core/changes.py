@@ -260,12 +260,19 @@ def append(
     usage: Usage,
     now: int,
     memory: ConversationMemory,
+    sender: str | None = None,
 ) -> Snapshot:
-    """A whole turn at once, role and blocks a message: what a Session's run adds."""
+    """A whole turn at once, role and blocks a message: what a Session's run adds.
+
+    :param sender: the person who speaks in it; seeds before that nobody said
+    """
     first = snapshot.next_seq
     rows: tuple[Message, ...] = ()
     for role, blocks in said:
         rows += _rows(first + len(rows), role, [blocks], now)
+    if sender is not None:
+        spoken = max(history.exchanges(rows))
+        rows = (*rows[:spoken], replace(rows[spoken], sender=sender), *rows[spoken + 1 :])
     kept = snapshot.messages[memory.first_kept(snapshot.messages) :]
     trimmed = len(kept) < len(snapshot.messages)
     return replace(

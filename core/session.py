@@ -13,13 +13,10 @@ only then counted as history; a run that fails, is cancelled or times out leaves
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
-from hashlib import sha256
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from types import TracebackType
-from typing import Any, Final, Self
-from urllib.parse import quote
+from typing import Any, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -28,31 +25,15 @@ from core import changes
 from core.agent import Agent
 from core.clock import Clock, SystemClock
 from core.errors import Cleared, SessionBusy, StaleSnapshot
+from core.line import Line
 from core.messages import Message, Role, clean, encode_blocks, text_block
 from core.model import ModelClient
-from core.snapshot import Snapshot, Usage
+from core.opening import StoreChoice, claude, opened, parted, reference
+from core.reply import Reply, Show, Stream
+from core.snapshot import Snapshot
 from core.snapshots import first_revision, new_id
 from core.store import SessionRef, SessionStore
 from core.turn import Finished, Place, run_turn
-
-WAITING_LIMIT: Final = 32
-
-StoreChoice = (
-    SessionStore | type[SessionStore] | tuple[type[SessionStore] | SessionStore, Mapping[str, Any]]
-)
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """
-    :param text: what the agent said, in markdown
-    :param messages: all messages of the turn, the person's first
-    :param outcome: ``answered``, ``cut``, ``refused`` or ``empty``
-    """
-
-    text: str
-    messages: tuple[Message, ...]
-    usage: Usage
-    outcome: str
 
 
 class Session:
@@ -65,20 +46,27 @@ class Session:
         ref: SessionRef,
         client: ModelClient,
         clock: Clock,
-        closing: AsyncExitStack,
+        line: Line,
     ) -> None:
+        """Nothing is loaded yet: the first run does, and then the agent's own options hold."""
         self._agent = agent
         self._store = store
         self._ref = ref
         self._client = client
         self._clock = clock
-        self._closing = closing
+        self._closing = AsyncExitStack()
         self._stored = False
         self._unsure = False
-        self._snapshot = self._empty()
-        self._turn = asyncio.Lock()
+        self._snapshot = replace(
+            self._empty(),
+            model=agent.model,
+            system_prompt=agent.instructions,
+            thinking=agent.thinking,
+            effort=agent.effort,
+        )
+        self._line = line
+        self._known = -1
         self._storing = asyncio.Lock()
-        self._waiting = 0
 
     @classmethod
     async def start(
@@ -106,25 +94,36 @@ class Session:
         :param store: an instance, a class, or a tuple of either and options; None: memory, for
             this object's life
         :param key: None: derived from the agent's name and `id`, else from its name and `cwd`
+        :param id: None: the agent's `session_id`
         :param client: None: Claude, with the environment's key
         :raises StoreError: what the store raises
         """
-        chosen, own_options = store if isinstance(store, tuple) else (store, {})
-        ref = _ref(agent, key, id, cwd, store_options or {}, own_options)
+        chosen, own_options = parted(store)
+        ref = reference(
+            agent, key=key, id=id, cwd=cwd, store_options=store_options, own_options=own_options
+        )
         async with AsyncExitStack() as stack:
-            opened = await _opened(chosen, stack)
             session = cls(
-                agent, opened, ref, client or _claude(stack), clock or SystemClock(), stack
+                agent,
+                await opened(chosen, stack),
+                ref,
+                client or claude(stack),
+                clock or SystemClock(),
+                Line(),
             )
-            await session._restore(
+            await session.restore(
                 model=model,
                 system_prompt=system_prompt,
                 thinking=thinking,
                 effort=effort,
                 cwd=cwd,
             )
-            session._closing = stack.pop_all()
+            session.owns(stack.pop_all())
         return session
+
+    def owns(self, opened: AsyncExitStack) -> None:
+        """What `close` closes."""
+        self._closing = opened
 
     async def __aenter__(self) -> Self:
         return self
@@ -151,43 +150,32 @@ class Session:
         """The conversation as it was last saved."""
         return self._snapshot
 
-    async def run(self, text: str) -> Reply:
+    async def run(self, text: str, *, sender: str | None = None) -> Reply:
         """One turn. A second run waits for the first, up to a bound.
 
+        :param sender: who speaks (``telegram:42``), for tools and for the history
         :raises ValueError: there is nothing in the text
         :raises SessionBusy: too many runs wait already, or a bot answers in this conversation
         :raises Cleared: the session was cleared meanwhile; nothing was saved
         :raises ModelError: no answer could be had; nothing was saved
         :raises StoreError: the turn could not be saved, and is not in the history
         """
-        return await self._queued(text, None)
+        return await self.shown_run(text, sender, None)
 
-    async def stream(self, text: str) -> AsyncIterator[str]:
+    def stream(self, text: str, *, sender: str | None = None) -> Stream:
         """The same as `run`, piece by piece. A refusal comes as a last paragraph."""
-        pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        said = ""
+        return Stream(lambda show: self.shown_run(text, sender, show))
 
-        def show(so_far: str) -> bool:
-            nonlocal said
-            # White space at the end may yet turn out to be no part of the reply.
-            so_far = so_far.rstrip()
-            pieces.put_nowait(so_far[len(said) :])
-            said = so_far
-            return True
+    async def shown_run(self, text: str, sender: str | None, show: Show | None) -> Reply:
+        """`run`, with somebody who looks on.
 
-        running = asyncio.create_task(self._queued(text, show))
-        running.add_done_callback(lambda _: pieces.put_nowait(None))
-        try:
-            while (piece := await pieces.get()) is not None:
-                yield piece
-            reply = await running
-            replaced = not reply.text.startswith(said)
-            rest = f"\n\n{reply.text}" if replaced else reply.text[len(said) :]
-            if rest:
-                yield rest
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        :param show: called with all that was said so far, again and again
+        """
+        text = clean(text)
+        if not text.strip():
+            raise ValueError("there is nothing to answer")
+        async with self._line.front():
+            return await self._one_turn(text, sender, show)
 
     async def clear(self) -> None:
         """Nothing was ever said. A run under way ends with `Cleared`.
@@ -201,29 +189,29 @@ class Session:
                     await self._store.clear(self._ref)
             self._stored = self._unsure = False
             self._snapshot = self._with_options(self._empty(), self._snapshot)
+            self._line.moved += 1
+            self._known = self._line.moved
 
     # ------------------------------------------------------------------ one turn
 
-    async def _queued(self, text: str, show: Callable[[str], bool] | None) -> Reply:
-        text = clean(text)
-        if not text.strip():
-            raise ValueError("there is nothing to answer")
-        if self._waiting >= WAITING_LIMIT:
-            raise SessionBusy(f"{WAITING_LIMIT} runs wait for this session already")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await self._one_turn(text, show)
-        finally:
-            self._waiting -= 1
-
-    async def _one_turn(self, text: str, show: Callable[[str], bool] | None) -> Reply:
-        if self._unsure or self._snapshot.turn is not None:
+    async def _one_turn(self, text: str, sender: str | None, show: Show | None) -> Reply:
+        behind = self._store is not None and self._known != self._line.moved
+        if behind or self._unsure or self._snapshot.turn is not None:
             async with self._storing:
                 await self._reload()
+        try:
+            return await self._answered(text, sender, show)
+        finally:
+            # Whoever comes next looks again, unless it is this session and nobody came between.
+            up_to_date = self._known == self._line.moved
+            self._line.moved += 1
+            if up_to_date:
+                self._known = self._line.moved
+
+    async def _answered(self, text: str, sender: str | None, show: Show | None) -> Reply:
         before = self._snapshot
         agent = self._agent
-        asked = _asked(before, agent, text, self._clock.now())
+        asked = _asked(before, agent, text, sender, self._clock.now())
         journal = _Journal()
         kept = before.messages[agent.memory.first_kept(before.messages) :]
         execution = new_id()
@@ -234,19 +222,20 @@ class Session:
             asked,
             journal,
             show,
-            place=Place(session_key=self._ref.key, execution=execution),
+            place=Place(session_key=self._ref.key, execution=execution, sender=sender),
             clock=self._clock,
         )
         said: list[tuple[Role, msgspec.Raw]] = [(step.role, step.blocks) for step in asked]
         said += journal.said
         said += [("assistant", blocks) for blocks in finished.blocks]
         seeds = len(asked) - 1
-        after = await self._append(before.epoch, said, seeds, finished)
+        after = await self._append(before.epoch, said, seeds, sender, finished)
         return Reply(
             text=finished.text,
             messages=after.messages[seeds - len(said) :],
             usage=finished.usage,
             outcome=finished.outcome,
+            execution_id=execution,
         )
 
     async def _append(
@@ -254,6 +243,7 @@ class Session:
         epoch: str,
         said: Sequence[tuple[Role, msgspec.Raw]],
         seeds: int,
+        sender: str | None,
         finished: Finished,
     ) -> Snapshot:
         """One save. Who lost a race appends after what the other has saved.
@@ -265,7 +255,8 @@ class Session:
                 before = self._snapshot
                 if before.epoch != epoch:
                     raise Cleared("the session was cleared while its answer was made")
-                after = self._appended(before, said[seeds:] if before.spans else said, finished)
+                new = said[seeds:] if before.spans else said
+                after = self._appended(before, new, sender, finished)
                 try:
                     if self._store is not None:
                         replaces = before.revision if self._stored else None
@@ -279,10 +270,14 @@ class Session:
                 return after
 
     def _appended(
-        self, before: Snapshot, said: Sequence[tuple[Role, msgspec.Raw]], finished: Finished
+        self,
+        before: Snapshot,
+        said: Sequence[tuple[Role, msgspec.Raw]],
+        sender: str | None,
+        finished: Finished,
     ) -> Snapshot:
         now = self._clock.now()
-        after = changes.append(before, said, finished.usage, now, self._agent.memory)
+        after = changes.append(before, said, finished.usage, now, self._agent.memory, sender)
         if finished.window is not None:
             kept = tuple(row for row in after.messages if row.seq >= finished.window)
             after = replace(after, window=finished.window, messages=kept)
@@ -299,7 +294,9 @@ class Session:
 
     async def _reload(self) -> Snapshot | None:
         assert self._store is not None
+        moved = self._line.moved
         stored = await self._store.load(self._ref)
+        self._known = moved
         self._stored, self._unsure = stored is not None, False
         self._snapshot = self._with_options(stored or self._empty(), self._snapshot)
         if self._snapshot.turn is not None:
@@ -321,8 +318,11 @@ class Session:
     def _empty(self) -> Snapshot:
         return changes.begin(revision=0, epoch=new_id(), now=self._clock.now(), cwd=self._ref.cwd)
 
-    async def _restore(self, **explicit: str | None) -> None:
+    async def restore(self, **explicit: str | None) -> None:
+        """Load what the store has, now. What is explicit wins over it, it over the agent's own."""
+        moved = self._line.moved
         stored = await self._store.load(self._ref) if self._store is not None else None
+        self._known = moved
         self._stored = stored is not None
         snapshot = stored or self._empty()
         agent = self._agent
@@ -379,71 +379,20 @@ class _Journal:
         self.said.append(("user", blocks))
 
 
-def _asked(snapshot: Snapshot, agent: Agent, text: str, now: int) -> list[Message]:
-    spoken: list[tuple[Role, str]] = []
+def _asked(
+    snapshot: Snapshot, agent: Agent, text: str, sender: str | None, now: int
+) -> list[Message]:
+    spoken: list[tuple[Role, str, str | None]] = []
     if not snapshot.spans:
-        spoken += [(seed.role, seed.message) for seed in agent.memory.spoken]
-    spoken.append(("user", text))
+        spoken += [(seed.role, seed.message, None) for seed in agent.memory.spoken]
+    spoken.append(("user", text, sender))
     return [
         Message(
             seq=snapshot.next_seq + index,
             role=role,
             blocks=encode_blocks([text_block(said)]),
             at=now,
+            sender=who,
         )
-        for index, (role, said) in enumerate(spoken)
+        for index, (role, said, who) in enumerate(spoken)
     ]
-
-
-def derived_key(agent: str, id: str | None, cwd: str) -> str:
-    """The key of a session that was given none."""
-    name = quote(agent, safe="-._~")
-    if id is not None:
-        return f"agent:{name}/id/{quote(id, safe='-._~')}"
-    return f"agent:{name}/cwd/{sha256(cwd.encode()).hexdigest()[:16]}"
-
-
-def _ref(
-    agent: Agent,
-    key: str | None,
-    id: str | None,
-    cwd: str | None,
-    store_options: Mapping[str, Any],
-    own_options: Mapping[str, Any],
-) -> SessionRef:
-    options: dict[str, Any] = {**store_options, "agent": agent.name, "cwd": cwd or os.getcwd()}
-    if id is not None:
-        options["id"] = id
-    if key is not None:
-        options["key"] = key
-    options |= own_options
-    if options.get("key") is None:
-        options["key"] = derived_key(options["agent"], options.get("id"), options["cwd"])
-    return SessionRef(
-        key=options["key"],
-        agent=options["agent"],
-        cwd=options["cwd"],
-        id=options.get("id"),
-        options=options,
-    )
-
-
-async def _opened(
-    chosen: SessionStore | type[SessionStore] | None, stack: AsyncExitStack
-) -> SessionStore | None:
-    """An instance is its owner's to open and close; what is made here is closed here."""
-    if not isinstance(chosen, type):
-        return chosen
-    # A class may say that all who name it share one instance, as MemoryStore does.
-    store: SessionStore = getattr(chosen, "shared", chosen)()
-    if isinstance(store, AbstractAsyncContextManager):
-        await stack.enter_async_context(store)
-    return store
-
-
-def _claude(stack: AsyncExitStack) -> ModelClient:
-    from core.claude import Claude
-
-    client = Claude()
-    stack.push_async_callback(client.close)
-    return client

@@ -50,7 +50,7 @@ TESTS: Final = {
     "core/conversations.py": (*_BOT, *_REST),
     "core/moves.py": ("tests/core/test_moves.py", *_BOT, *_REST),
     "core/delivery.py": (*_BOT, *_REST),
-    "core/session.py": ("tests/core/test_session.py",),
+    "core/session.py": ("tests/core/test_session.py", "tests/core/test_runtime.py"),
     "core/snapshots.py": (*_BOT, *_REST),
     "stores/disk/files.py": ("tests/stores/test_disk.py",),
     "stores/memory.py": ("tests/stores/test_memory.py", *_BOT, *_REST),

@@ -24,9 +24,10 @@ from core.errors import (
     StaleSnapshot,
     StoreUnavailable,
 )
+from core.line import WAITING_LIMIT
 from core.messages import Inbound, Message, Sender, text_of
 from core.model import Request, ToolCall
-from core.session import WAITING_LIMIT, StoreChoice, derived_key
+from core.opening import StoreChoice, derived_key
 from core.snapshot import decode, encode
 from core.snapshots import new_id
 from core.store import SessionRef
@@ -1122,7 +1123,7 @@ async def test_a_stream_that_nobody_reads_to_its_end_is_a_cancelled_turn() -> No
     session = await begin("One two three four five.", "Fine.", store=store)
     pieces = session.stream("Hello")
     assert await anext(pieces) == "One"
-    await pieces.aclose()  # type: ignore[attr-defined]
+    await pieces.aclose()
     assert session.history == ()
     assert store.kept == {}
     assert (await session.run("Again")).text == "Fine."
