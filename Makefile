@@ -42,6 +42,7 @@ cover: setup ## the tests must reach every line of core/ and stores/
 
 bench: setup .venv-bench/.done ## measure the figures of the README, in an environment of its own
 	.venv-bench/bin/python bench/store.py
+	.venv-bench/bin/python bench/cache.py
 
 .venv-bench/.done: pyproject.toml requirements.lock bench/requirements.txt
 	@sh tools/setup.sh .venv-bench requirements.lock bench/requirements.txt

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from core.errors import ModelNotFound, ModelRefusedKey, ModelRejected, ModelUnavailable
+from core.marks import MARK, marked, marked_rows, marked_tools
 from core.model import Answer, OnText, Request
 from core.sse import Assembly
 
@@ -124,18 +125,19 @@ class Claude:
 
 
 def encode_request(request: Request) -> bytes:
-    """The body of ``POST /v1/messages``: stored blocks go in as they are."""
+    """The body of ``POST /v1/messages``: stored blocks go in as they are, cache marks aside."""
     options: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_tokens,
         "stream": True,
-        # One mark on the last block: each turn reads what the one before it has written.
-        "cache_control": {"type": "ephemeral"},
     }
     if request.system:
-        options["system"] = [{"type": "text", "text": text} for text in request.system]
+        system: list[dict[str, Any]] = [{"type": "text", "text": text} for text in request.system]
+        system[-1]["cache_control"] = MARK
+        options["system"] = system
     if request.tools:
-        options["tools"] = request.tools
+        # Tools come before the system texts: a mark behind those holds them too.
+        options["tools"] = request.tools if request.system else marked_tools(request.tools)
         if not request.use_tools:
             options["tool_choice"] = {"type": "none"}
     if request.thinking:
@@ -144,8 +146,10 @@ def encode_request(request: Request) -> bytes:
         options["output_config"] = {"effort": request.effort}
     pieces: list[bytes | msgspec.Raw] = [_encode(options)[:-1], b',"messages":[']
     comma = b""
-    for message in request.messages:
-        pieces += (comma, _BEGINNINGS[message.role], message.blocks, b"}")
+    rows = marked_rows(request.messages)
+    for index, message in enumerate(request.messages):
+        blocks = marked(message.blocks) if index in rows else message.blocks
+        pieces += (comma, _BEGINNINGS[message.role], blocks, b"}")
         comma = b","
     return b"".join((*pieces, b"]}"))
 

@@ -178,6 +178,10 @@ def ask(said: str = "Hello", **more: Any) -> Request:
 # ---------------------------------------------------------------------- what is sent
 
 
+def marked(text: str) -> dict[str, object]:
+    return {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}
+
+
 async def test_what_a_request_is(far_end: StandInFarEnd, claude: Claude) -> None:
     await claude.answer(
         ask(
@@ -194,15 +198,14 @@ async def test_what_a_request_is(far_end: StandInFarEnd, claude: Claude) -> None
         "model": MODEL,
         "max_tokens": 77,
         "stream": True,
-        "cache_control": {"type": "ephemeral"},
-        "system": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": "Be kind."}],
+        "system": [{"type": "text", "text": "Be brief."}, marked("Be kind.")],
         "tools": [json.loads(bytes(weather.json))],
         "thinking": {"type": "adaptive"},
         "output_config": {"effort": "low"},
         "messages": [
-            {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+            {"role": "user", "content": [marked("Hi")]},
             {"role": "assistant", "content": [{"type": "text", "text": "Yes?"}]},
-            {"role": "user", "content": [{"type": "text", "text": "How?"}]},
+            {"role": "user", "content": [marked("How?")]},
         ],
     }
 
@@ -213,7 +216,6 @@ async def test_what_is_not_wanted_is_not_sent(far_end: StandInFarEnd, claude: Cl
         "model",
         "max_tokens",
         "stream",
-        "cache_control",
         "messages",
     }
 
@@ -232,8 +234,12 @@ async def test_tools_that_must_not_be_used_stay_in_the_prompt(
 
 async def test_stored_blocks_go_out_byte_for_byte() -> None:
     odd = msgspec.Raw(b'[ {"type":"text",  "text":"\\u00fc", "n": 1.0} ]')
-    sent = encode_request(ask(messages=(msgspec.structs.replace(spoken("user", ""), blocks=odd),)))
+    row = msgspec.structs.replace(spoken("user", ""), blocks=odd)
+    sent = encode_request(ask(messages=(row, *[spoken("user", "x")] * 3)))
     assert bytes(odd) in sent
+    # Under a mark, all but its place.
+    sent = encode_request(ask(messages=(row,)))
+    assert bytes(odd)[:-3] + b',"cache_control":{"type":"ephemeral"}}]' in sent
 
 
 async def test_the_key_is_a_bearer_token_and_its_line_end_is_not_sent(

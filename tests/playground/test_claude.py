@@ -608,19 +608,74 @@ async def test_ids_of_calls_differ_in_one_conversation(client: anthropic.AsyncAn
     assert other.id != use.id
 
 
+# What the cache saves, by the rules of the documentation
+
+LONG = "Be kind. " * 600  # 1,350 tokens; less than 1,024 are not kept
+
+
+def marked(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
+
+
+async def read_from_cache(client: anthropic.AsyncAnthropic, *messages: Any, **options: Any) -> int:
+    usage = (await stream(client, *messages, **options)).usage
+    return usage.cache_read_input_tokens or 0
+
+
 async def test_counts_what_the_cache_saved(client: anthropic.AsyncAnthropic) -> None:
-    system = "Be kind. " * 400
     cache: Any = {"type": "ephemeral"}
-    history = [user("Hello"), bot("Hi")]
-    first = await stream(client, *history, user("One"), system=system, cache_control=cache)
-    second = await stream(client, *history, user("Two"), system=system, cache_control=cache)
-    other = await stream(client, user("New"), system=system, cache_control=cache)
-    unmarked = await stream(client, *history, user("Two"), system=system)
+    asked = [user("Hello"), bot("Hi"), user("One")]
+    later = [*asked, bot("Two"), user("Three")]
+    first = await stream(client, *asked, system=LONG, cache_control=cache)
+    second = await stream(client, *later, system=LONG, cache_control=cache)
+    other = await stream(client, user("New"), system=LONG, cache_control=cache)
+    unmarked = await stream(client, *later, system=LONG)
     assert first.usage.cache_read_input_tokens == other.usage.cache_read_input_tokens == 0
-    assert (first.usage.cache_creation_input_tokens or 0) > 900
-    assert (second.usage.cache_read_input_tokens or 0) > 900
+    assert (first.usage.cache_creation_input_tokens or 0) > 1_300
+    assert (second.usage.cache_read_input_tokens or 0) > 1_300
+    assert second.usage.cache_creation_input_tokens == pytest.approx(12, abs=12)
     assert unmarked.usage.cache_read_input_tokens == 0
-    assert unmarked.usage.input_tokens > 900
+    assert unmarked.usage.input_tokens > 1_300
+
+
+async def test_what_is_kept_is_kept_at_marks_only(client: anthropic.AsyncAnthropic) -> None:
+    system: Any = marked(LONG)
+    assert await read_from_cache(client, user("One"), system=LONG) == 0
+    assert await read_from_cache(client, user("One"), system=system) == 0
+    # Another question: the same up to the mark.
+    assert await read_from_cache(client, user("Two"), system=system) > 1_300
+    assert await read_from_cache(client, user("Two"), system=marked("!" + LONG)) == 0
+
+
+async def test_what_is_short_is_not_kept(client: anthropic.AsyncAnthropic) -> None:
+    for _ in range(2):
+        assert await read_from_cache(client, user("One"), system=marked("Be kind. " * 400)) == 0
+
+
+@pytest.mark.parametrize(("behind", "found"), [(1, True), (19, True), (20, False)])
+async def test_from_a_mark_it_looks_at_twenty_blocks(
+    client: anthropic.AsyncAnthropic, behind: int, found: bool
+) -> None:
+    """The marked block is the first of the twenty.
+
+    :param behind: how many blocks there are behind the one that was kept
+    """
+    await stream(client, user(marked(LONG)))
+    kept = {"type": "text", "text": LONG}
+    more = [{"type": "text", "text": str(index)} for index in range(behind - 1)]
+    read = await read_from_cache(client, user([kept, *more, *marked("So?")]))
+    assert (read > 1_300) is found
+
+
+async def test_another_choice_of_tools_is_another_conversation(
+    client: anthropic.AsyncAnthropic,
+) -> None:
+    tools: Any = [{**CLOCK, "description": LONG, "cache_control": {"type": "ephemeral"}}]
+    asked = user(marked("Hello " * 1_000))
+    await stream(client, asked, tools=tools)
+    assert await read_from_cache(client, asked, tools=tools) > 2_500
+    none: Any = {"type": "none"}
+    assert 1_300 < await read_from_cache(client, asked, tools=tools, tool_choice=none) < 1_600
 
 
 # How it is served
