@@ -11,6 +11,7 @@
     │   ├── StoreInUse             another process holds it                          exit 3
     │   ├── SnapshotUnreadable     one conversation cannot be read; its bytes are untouched
     │   ├── SnapshotTooNew         one conversation was written by a newer chinwag
+    │   ├── BlobUnreadable         one image, document or long result cannot be read
     │   └── StaleSnapshot          somebody else saved first; nothing was changed
     ├── SendError                  what Adapter.send raises
     │   ├── TryLater               not now; after `seconds`
@@ -69,6 +70,10 @@ class SnapshotUnreadable(StoreError):
 
 class SnapshotTooNew(StoreError):
     """One stored conversation was written by a newer version. Its bytes are where they were."""
+
+
+class BlobUnreadable(StoreError):
+    """The bytes of one blob are not those that were stored. Never given out."""
 
 
 class StaleSnapshot(StoreError):

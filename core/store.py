@@ -94,12 +94,50 @@ class Notes(Protocol):
         ...
 
 
+class Blob(msgspec.Struct, frozen=True):
+    """An image, a document, a long result of a tool."""
+
+    media_type: str
+    data: bytes
+
+
+class Blobs(Protocol):
+    """Bytes beside the histories, each stored once, by its hash. Blocks name one as
+    ``{"type": "image", "source": {"type": "blob", "id": ..., "media_type": ...}}``.
+
+    A blob lives as long as a conversation uses it. `clear`, and a `save` whose `erase` takes the
+    last row that names it, end the use of that conversation; `move` takes its uses along. What was
+    put and is named by nothing ends with the next such save that is a quarter of an hour later.
+    """
+
+    async def put(self, key: str, data: bytes, media_type: str) -> str:
+        """Durable when it returns; the conversation `key`, which need not exist, uses it from now
+        on. Twice is harmless.
+
+        :returns: its id, ``sha256:`` and 64 digits
+        :raises ValueError: more bytes than `core.blobs.MAX_BYTES`
+        :raises StoreUnavailable: it may be stored or not
+        """
+        ...
+
+    async def get(self, id: str) -> Blob | None:
+        """None: there is no such blob, or no more.
+
+        :raises BlobUnreadable: it is damaged
+        :raises StoreUnavailable: the database did not answer
+        """
+        ...
+
+
 @runtime_checkable
 class BotStore(SessionStore, Protocol):
     """What a bot needs besides. An async context manager: open inside, closed outside."""
 
     @property
     def notes(self) -> Notes: ...
+
+    @property
+    def blobs(self) -> Blobs: ...
 
     async def __aenter__(self) -> Self: ...
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from msgspec.structs import replace
 
-from core import changes
+from core import blobs, changes
+from core.clock import Clock, SystemClock
 from core.errors import StaleSnapshot
 from core.keys import check_key
 from core.messages import Message
 from core.snapshot import Snapshot
-from core.store import SessionRef, Summary
+from core.store import Blob, SessionRef, Summary
 
 
 class _Kept(NamedTuple):
@@ -47,9 +48,22 @@ class Table:
         self.unfinished: set[str] = set()
         self.aside: list[tuple[str, _Kept]] = []
         self.notes: dict[str, bytes] = {}
+        self.blobs: dict[str, Blob] = {}
+        # When each conversation has put each of its blobs, in ms.
+        self.uses: dict[str, dict[str, int]] = {}
+
+    def end_uses(self, key: str, ids: set[str]) -> None:
+        uses = self.uses.get(key, {})
+        for id in ids:
+            del uses[id]
+            if not any(id in others for others in self.uses.values()):
+                del self.blobs[id]
+        if not uses:
+            self.uses.pop(key, None)
 
 
 _SHARED = Table()
+_CLOCK: Final = SystemClock()
 
 
 class MemoryStore:
@@ -63,9 +77,10 @@ class MemoryStore:
     one session stored, the next one finds.
     """
 
-    def __init__(self, table: Table | None = None) -> None:
+    def __init__(self, table: Table | None = None, *, clock: Clock = _CLOCK) -> None:
         self._table = table or Table()
         self.notes = MemoryNotes(self._table.notes)
+        self.blobs = MemoryBlobs(self._table, clock)
 
     @classmethod
     def shared(cls) -> Self:
@@ -92,10 +107,13 @@ class MemoryStore:
         revision = kept.snapshot.revision if kept else None
         if revision != replaces:
             raise StaleSnapshot(f"{ref.key}: revision {revision} is stored, not {replaces}")
+        if kept and snapshot.erase and ref.key in self._table.uses:
+            self._end_uses(ref.key, kept, snapshot)
         self._put(ref.key, snapshot, kept.rows if kept else {})
 
     async def clear(self, ref: SessionRef) -> None:
         self._take(ref.key)
+        self._table.end_uses(ref.key, set(self._table.uses.get(ref.key, ())))
 
     async def unfinished(self) -> AsyncIterator[str]:
         for key in sorted(self._table.unfinished):
@@ -126,14 +144,34 @@ class MemoryStore:
             return
         inside = f"{old}/"
         # The longest first, so that none lands on one still to move.
-        keys = [key for key in self._table.sessions if key == old or key.startswith(inside)]
+        keys = {
+            key
+            for key in (*self._table.sessions, *self._table.uses)
+            if key == old or key.startswith(inside)
+        }
         targets = {key: check_key(new + key[len(old) :]) for key in sorted(keys, reverse=True)}
         for key, target in targets.items():
-            self._move_one(key, target)
+            if key in self._table.sessions:
+                self._move_one(key, target)
+            # A message's image may be there before its conversation is.
+            if uses := self._table.uses.pop(key, None):
+                self._table.uses[target] = self._table.uses.get(target, {}) | uses
 
     async def set_aside(self, ref: SessionRef) -> None:
         if kept := self._take(ref.key):
             self._table.aside.append((ref.key, kept))
+            if uses := self._table.uses.get(ref.key):
+                # Under a name that is no key: what was set aside keeps its own.
+                self._table.uses[f"{ref.key}\0{len(self._table.aside)}"] = dict(uses)
+
+    def _end_uses(self, key: str, kept: _Kept, snapshot: Snapshot) -> None:
+        """Of the blobs that only what is erased has named."""
+        going, named = blobs.named_by(kept.snapshot), blobs.named_by(snapshot)
+        for seq, row in kept.rows.items():
+            erased = any(first <= seq <= last for first, last in snapshot.erase)
+            (going if erased else named).update(blobs.named_in(bytes(row.blocks)))
+        uses = self._table.uses[key]
+        self._table.end_uses(key, blobs.unused(uses, going, named, snapshot.updated_at))
 
     def _move_one(self, old_key: str, new_key: str) -> None:
         old, new = self._take(old_key), self._take(new_key)
@@ -179,3 +217,21 @@ class MemoryNotes:
         else:
             self._notes[name] = value
         return True
+
+
+class MemoryBlobs:
+    """Bytes beside the histories."""
+
+    def __init__(self, table: Table, clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+
+    async def put(self, key: str, data: bytes, media_type: str) -> str:
+        check_key(key)
+        id = blobs.id_of(data)
+        self._table.blobs.setdefault(id, Blob(media_type, data))
+        self._table.uses.setdefault(key, {})[id] = self._clock.now()
+        return id
+
+    async def get(self, id: str) -> Blob | None:
+        return self._table.blobs.get(id)

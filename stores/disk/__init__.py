@@ -11,6 +11,8 @@ Lists read every file. Use SQLiteStore for anything that grows.
         unfinished/5f2c…    the key of a conversation with something to do
         aside/5f2c….….json  what could not be read
         notes/9a1e…         what is no conversation
+        blobs/3b0c…         an image, a document: a line with its type, then its bytes
+        uses/77d1….3b0c…    that a conversation uses a blob: its key, and since when
         .move               a move under way: all that it writes, done to the end at the next call
         .lock               the number of the process that has the folder to itself
 
@@ -32,10 +34,11 @@ from typing import Final, Self, TypeVar
 from core import snapshot as snapshots
 from core.clock import Clock, SystemClock
 from core.errors import StoreUnavailable
+from core.keys import check_key
 from core.lock import take_lock
 from core.messages import Message
 from core.snapshot import Snapshot
-from core.store import SessionRef, Summary
+from core.store import Blob, SessionRef, Summary
 from stores.disk.files import Files
 
 _CLOCK: Final = SystemClock()
@@ -70,6 +73,7 @@ class DiskStore:
     ) -> None:
         self.path = Path(path).absolute()
         self.notes = DiskNotes(self)
+        self.blobs = DiskBlobs(self)
         self._files = Files(self.path)
         self._read_only = read_only
         self._exclusive = exclusive
@@ -123,12 +127,17 @@ class DiskStore:
 
     async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
         data = snapshots.encode(snapshot)
+        unfinished, erases, now = snapshot.unfinished, bool(snapshot.erase), snapshot.updated_at
         await self._do(
-            lambda files: files.save(ref, data, snapshot.unfinished, replaces), ref, writes=True
+            lambda files: files.save(ref, data, replaces, unfinished, erases, now),
+            ref,
+            writes=True,
         )
 
     async def clear(self, ref: SessionRef) -> None:
         await self._do(lambda files: files.clear(ref), ref, writes=True)
+        # By the key, wherever the conversation was; when there is no folder, there is nothing.
+        await self._do(lambda files: files.blobs.end_all(ref.key))
 
     # ------------------------------------------------------------------ what a bot needs besides
 
@@ -198,3 +207,20 @@ class DiskNotes:
 
     async def put(self, name: str, value: bytes | None, *, was: bytes | None) -> bool:
         return await self._store._do(lambda files: files.put_note(name, value, was), writes=True)
+
+
+class DiskBlobs:
+    """Bytes beside the histories, a file each."""
+
+    def __init__(self, store: DiskStore) -> None:
+        self._store = store
+
+    async def put(self, key: str, data: bytes, media_type: str) -> str:
+        check_key(key)
+        now = self._store._clock.now()
+        return await self._store._do(
+            lambda files: files.blobs.put(key, data, media_type, now), writes=True
+        )
+
+    async def get(self, id: str) -> Blob | None:
+        return await self._store._do(lambda files: files.blobs.get(id))

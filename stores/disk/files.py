@@ -25,8 +25,10 @@ from core.errors import (
     StoreCorrupt,
     StoreUnavailable,
 )
+from core.keys import check_key
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
+from stores.disk.blobs import BlobFiles
 from stores.disk.envelope import (
     NEW,
     digest,
@@ -41,7 +43,7 @@ from stores.disk.envelope import (
     write_file,
 )
 
-_FOLDERS: Final = ("unfinished", "aside", "notes")
+_FOLDERS: Final = ("unfinished", "aside", "notes", "blobs", "uses")
 _SESSION_FILE: Final = re.compile(r"[0-9a-f]{64}\.json")
 
 # What a move does: by file, its new content, or None: it goes.
@@ -57,6 +59,7 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._move = folder / ".move"
+        self.blobs = BlobFiles(folder / "blobs", folder / "uses")
 
     def create(self) -> None:
         """
@@ -98,9 +101,21 @@ class Files:
         data = read_file(self._file(ref))
         return snapshot_in(data, self._key_inside(ref)) if data is not None else None
 
-    def save(self, ref: SessionRef, data: bytes, unfinished: bool, replaces: int | None) -> None:
+    def save(
+        self,
+        ref: SessionRef,
+        data: bytes,
+        replaces: int | None,
+        unfinished: bool,
+        erases: bool,
+        now: int,
+    ) -> None:
+        """
+        :param erases: some of what was stored is not to be kept
+        """
         file, marker = self._file(ref), self._marker(ref)
-        stored = self._revision(ref)
+        was = read_file(file)
+        stored = self._revision(ref, was)
         if stored != replaces:
             raise StaleSnapshot(f"{ref.key}: revision {stored} is stored, not {replaces}")
         # At any moment there is a marker for whatever is unfinished, after a crash also for more.
@@ -109,6 +124,8 @@ class Files:
         write_file(file, enclose(ref.key, data))
         if marker and not unfinished:
             marker.unlink(missing_ok=True)
+        if marker and was is not None:
+            self.blobs.end_unused(ref.key, was, data, erases, now)
 
     def clear(self, ref: SessionRef) -> None:
         file, marker = self._file(ref), self._marker(ref)
@@ -125,6 +142,9 @@ class Files:
             file.rename(aside)
             sync_folder(aside.parent)
             sync_folder(file.parent)
+            if marker:
+                # Under a name that is no key: what was set aside keeps its own.
+                self.blobs.copy(ref.key, f"{ref.key}\0{aside.name}")
         if marker:
             marker.unlink(missing_ok=True)
 
@@ -187,6 +207,9 @@ class Files:
         # The longest first, so that none lands on one still to move.
         for key in sorted(keys, reverse=True):
             self._plan(plan, SessionRef(key), SessionRef(new + key[len(old) :]), now)
+        used = {key for key in self.blobs.users() if key == old or key.startswith(f"{old}/")}
+        for key in used:
+            plan |= self.blobs.plan_move(key, check_key(new + key[len(old) :]))
         if plan:
             write_file(self._move, _encode(plan))
             self._finish_move()
@@ -270,12 +293,11 @@ class Files:
             if file.name == f"{digest(envelope.key)}.json":
                 yield envelope.key
 
-    def _revision(self, ref: SessionRef) -> int | None:
+    def _revision(self, ref: SessionRef, data: bytes | None) -> int | None:
         """None: nothing is stored.
 
         :raises StaleSnapshot: something is, and it cannot be read
         """
-        data = read_file(self._file(ref))
         if data is None:
             return None
         try:

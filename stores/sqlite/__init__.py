@@ -11,7 +11,8 @@ conversation is.
         snapshot = await store.load(SessionRef("telegram-chat:123"))
 
 `schema.py` has the tables; `encode.py`, `save.py` and `load.py` how a snapshot lies in them;
-`group.py` how saves share a transaction; `move.py` how a conversation gets another key.
+`group.py` how saves share a transaction; `move.py` how a conversation gets another key; `blobs.py`
+what is kept beside the histories.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
 from stores.sqlite import load, save, schema
+from stores.sqlite.blobs import SQLiteBlobs
 from stores.sqlite.encode import prepare
 from stores.sqlite.group import GroupCommit, Write, commit_together
 from stores.sqlite.move import move
@@ -60,6 +62,7 @@ class SQLiteStore:
     ) -> None:
         self.path = Path(path).absolute()
         self.notes = SQLiteNotes(self)
+        self.blobs = SQLiteBlobs(self._read, self._write, clock)
         self._read_only = read_only
         self._clock = clock
         self._reader: aiosqlite.Connection | None = None

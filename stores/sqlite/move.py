@@ -12,9 +12,10 @@ from core import changes
 from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.keys import check_key
 from core.snapshot import Snapshot
+from stores.sqlite import blobs
 from stores.sqlite.encode import prepare
 from stores.sqlite.load import load
-from stores.sqlite.save import Stored, clear, set_aside, stored, write
+from stores.sqlite.save import Stored, remove, set_aside, stored, write
 
 
 def move(database: sqlite3.Connection, old: str, new: str, now: int) -> None:
@@ -31,8 +32,13 @@ def move(database: sqlite3.Connection, old: str, new: str, now: int) -> None:
         "ORDER BY key DESC",
         (old, f"{old}/", f"{old}0"),
     ).fetchall()
+    used = blobs.users(database, old)
+    for key in used:
+        blobs.copy(database, key, check_key(new + key[len(old) :]))
     for (key,) in keys:
         _move_one(database, key, check_key(new + key[len(old) :]), now)
+    for key in used:
+        blobs.forget(database, key)
 
 
 def _move_one(database: sqlite3.Connection, old_key: str, new_key: str, now: int) -> None:
@@ -48,7 +54,7 @@ def _move_one(database: sqlite3.Connection, old_key: str, new_key: str, now: int
         merged = changes.move(old, new, new_key)
         if new is not None:
             was = _append_rows(database, was, new_key, old.next_seq - 1)
-        write(database, was, prepare(merged))
+        write(database, new_key, was, prepare(merged))
     database.execute("UPDATE sessions SET key = ? WHERE id = ?", (new_key, was.id))
 
 
@@ -67,7 +73,7 @@ def _append_rows(database: sqlite3.Connection, first: Stored, key: str, offset: 
         "UPDATE messages SET session = ?, seq = seq + ? WHERE session = ?",
         (first.id, offset, then.id),
     )
-    clear(database, key)
+    remove(database, then)
     return first._replace(
         next_seq=offset + then.next_seq, row_count=first.row_count + then.row_count
     )

@@ -16,6 +16,7 @@ import msgspec
 from core.errors import StaleSnapshot
 from core.messages import Message
 from core.snapshot import Snapshot
+from stores.sqlite import blobs
 from stores.sqlite.encode import RING, Prepared, Seen
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -68,14 +69,18 @@ def save(database: sqlite3.Connection, key: str, prepared: Prepared, replaces: i
         )
         assert cursor.lastrowid is not None
         was = Stored(cursor.lastrowid, 0, 0, 0, 0, 0, 0, 0, 0)
-    write(database, was, prepared)
+    write(database, key, was, prepared)
 
 
-def write(database: sqlite3.Connection, was: Stored, prepared: Prepared) -> None:
+def write(database: sqlite3.Connection, key: str, was: Stored, prepared: Prepared) -> None:
     """Bring what is stored to the new value. Rows below the stored `next_seq` are there."""
     snapshot = prepared.snapshot
     row_count = was.row_count
+    put = blobs.uses(database, key) if prepared.erase else {}
+    going = blobs.waiting(database, was.id) if put else set()
     for first, last in prepared.erase:
+        if put:
+            going.update(blobs.named(database, was.id, first, last))
         row_count -= database.execute(
             "DELETE FROM messages WHERE session = ? AND seq BETWEEN ? AND ?", (was.id, first, last)
         ).rowcount
@@ -95,6 +100,8 @@ def write(database: sqlite3.Connection, was: Stored, prepared: Prepared) -> None
     seen_count = was.seen_count
     if prepared.seen.crc != was.seen_crc:
         seen_count = _write_seen(database, was, snapshot.seen, prepared.seen)
+    if put:
+        blobs.end_unused(database, key, was.id, put, going, snapshot)
     if prepared.bodies or was.bodies:
         _write_bodies(database, was.id, prepared.bodies)
     values = (
@@ -171,9 +178,13 @@ def _write_bodies(database: sqlite3.Connection, session: int, bodies: dict[str, 
 
 
 def clear(database: sqlite3.Connection, key: str) -> None:
-    was = stored(database, key)
-    if was is None:
-        return
+    blobs.end_all(database, key)
+    if was := stored(database, key):
+        remove(database, was)
+
+
+def remove(database: sqlite3.Connection, was: Stored) -> None:
+    """All of it but its blobs."""
     for table in ("messages", "seen", "bodies"):
         database.execute(f"DELETE FROM {table} WHERE session = ?", (was.id,))
     database.execute("DELETE FROM sessions WHERE id = ?", (was.id,))
@@ -181,4 +192,6 @@ def clear(database: sqlite3.Connection, key: str) -> None:
 
 def set_aside(database: sqlite3.Connection, key: str, now: int) -> None:
     """All bytes stay where they are; the key is free."""
+    # No key has a NUL in it: nobody ends these uses by chance.
+    blobs.copy(database, key, f"{key}\0{now}")
     database.execute("UPDATE sessions SET aside = ? WHERE key = ? AND aside IS NULL", (now, key))

@@ -76,6 +76,19 @@ STEPS: tuple[tuple[str, ...], ...] = (
         """,
         "CREATE TABLE notes(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
     ),
+    (
+        # Used by keys, not by sessions: a message's image is stored before its conversation is.
+        "CREATE TABLE blobs(id TEXT PRIMARY KEY, media_type TEXT NOT NULL, data BLOB NOT NULL)",
+        """
+        CREATE TABLE blob_uses(
+            key TEXT NOT NULL,
+            blob TEXT NOT NULL,
+            at INTEGER NOT NULL,
+            PRIMARY KEY(key, blob)
+        ) WITHOUT ROWID
+        """,
+        "CREATE INDEX blob_used ON blob_uses(blob)",
+    ),
 )
 
 _NOT_NOW: Final = {

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self, TypeVar
 from core.errors import SnapshotUnreadable, StoreCorrupt, StoreUnavailable
 from core.messages import Message
 from core.snapshot import Snapshot
-from core.store import BotStore, Notes, SessionRef, Summary
+from core.store import Blob, Blobs, BotStore, Notes, SessionRef, Summary
 
 T = TypeVar("T")
 
@@ -92,6 +92,10 @@ class FaultyStore:
     @property
     def notes(self) -> Notes:
         return _FaultyNotes(self)
+
+    @property
+    def blobs(self) -> Blobs:
+        return _FaultyBlobs(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -209,6 +213,20 @@ class _FaultyNotes:
         return await self._outer._call(
             "notes.put", name, lambda: self._notes.put(name, value, was=was)
         )
+
+
+class _FaultyBlobs:
+    def __init__(self, store: FaultyStore) -> None:
+        self._outer = store
+        self._blobs = store._store.blobs
+
+    async def put(self, key: str, data: bytes, media_type: str) -> str:
+        return await self._outer._call(
+            "blobs.put", key, lambda: self._blobs.put(key, data, media_type)
+        )
+
+    async def get(self, id: str) -> Blob | None:
+        return await self._outer._call("blobs.get", id, lambda: self._blobs.get(id))
 
 
 def _heard(done: asyncio.Future[T]) -> None:

@@ -16,6 +16,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,7 +28,9 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from core import changes, outbox
+from core.blobs import GRACE_MS, MAX_BYTES
 from core.errors import (
+    BlobUnreadable,
     InvalidKey,
     SnapshotTooNew,
     SnapshotUnreadable,
@@ -35,9 +38,9 @@ from core.errors import (
     StoreUnavailable,
 )
 from core.memory import BOT_MEMORY, ConversationMemory
-from core.messages import Inbound, Message, Outbound, Sender, encode_blocks, text_block
+from core.messages import Inbound, Message, Outbound, Role, Sender, encode_blocks, text_block
 from core.snapshot import Sent, Snapshot, Turn, Usage
-from core.store import BotStore, SessionRef, SessionStore, Summary
+from core.store import Blob, BotStore, SessionRef, SessionStore, Summary
 
 EPOCH = "epoch-1"
 
@@ -160,6 +163,16 @@ def rich() -> Snapshot:
     )
 
 
+def image(*ids: str) -> Raw:
+    """Blocks that name blobs."""
+    return encode_blocks(
+        [
+            {"type": "image", "source": {"type": "blob", "id": id, "media_type": "image/png"}}
+            for id in ids
+        ]
+    )
+
+
 class Chat:
     """One conversation, changed the way the core does it: load, change, compare-and-set."""
 
@@ -249,6 +262,10 @@ class StoreContract:
     async def age(self, store: BotStore, place: Path, key: str) -> None:
         """Make what is stored under the key look written by a newer version."""
         pytest.skip("this store cannot hold anything of a newer version")
+
+    async def spoil_blob(self, store: BotStore, place: Path, id: str) -> None:
+        """Damage the bytes of a blob."""
+        pytest.skip("this store cannot hold anything damaged")
 
     @pytest_asyncio.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[BotStore]:
@@ -937,6 +954,175 @@ class StoreContract:
         )
         assert won.count(True) == 1
         assert await store.notes.get("owner") == str(won.index(True)).encode()
+
+    # ------------------------------------------------------------------ blobs
+
+    async def _shows(self, store: BotStore, key: str, *ids: str) -> Chat:
+        """A conversation with an exchange, and then one whose question shows these blobs."""
+        chat = Chat(store, key)
+        await chat.turn()
+        said: list[tuple[Role, Raw]] = [("user", image(*ids)), ("assistant", text("I see"))]
+        await chat.update(lambda value: changes.append(value, said, Usage(), 9, BOT_MEMORY))
+        return chat
+
+    async def test_a_blob_is_given_back(self, store: BotStore) -> None:
+        data = bytes(range(256)) * 1000
+        id = await store.blobs.put("t:1", data, "image/png")
+        assert id == f"sha256:{sha256(data).hexdigest()}"
+        assert await store.blobs.get(id) == Blob("image/png", data)
+        empty = await store.blobs.put("t:1", b"", "text/plain")
+        assert await store.blobs.get(empty) == Blob("text/plain", b"")
+        assert await listed(store) == []
+
+    @pytest.mark.parametrize("id", ["", "sha256:", "sha256:" + "0" * 64, "../x", "nul\0"])
+    async def test_a_blob_that_is_not_there_is_none(self, store: BotStore, id: str) -> None:
+        await store.blobs.put("t:1", b"data", "image/png")
+        assert await store.blobs.get(id) is None
+
+    async def test_what_can_be_no_blob(self, store: BotStore) -> None:
+        with pytest.raises(ValueError, match="bytes at most"):
+            await store.blobs.put("t:1", bytes(MAX_BYTES + 1), "image/png")
+        with pytest.raises(InvalidKey):
+            await store.blobs.put("nul\0", b"data", "image/png")
+
+    async def test_the_same_bytes_are_one_blob(self, store: BotStore) -> None:
+        ids = {
+            await store.blobs.put(key, b"data", media_type)
+            for key in ("t:1", "t:1", "t:2", "漢字🙂")
+            for media_type in ("image/png", "image/gif")
+        }
+        assert len(ids) == 1
+        assert await store.blobs.get(ids.pop()) == Blob("image/png", b"data")
+
+    async def test_a_blob_survives(self, tmp_path: Path) -> None:
+        if not self.durable:
+            pytest.skip("this store lives as long as its object")
+        async with self.open(tmp_path) as store:
+            id = await store.blobs.put("t:1", b"data", "image/png")
+        with pytest.raises(StoreUnavailable):
+            await store.blobs.get(id)
+        with pytest.raises(StoreUnavailable):
+            await store.blobs.put("t:1", b"data", "image/png")
+        async with self.open(tmp_path) as store:
+            assert await store.blobs.get(id) == Blob("image/png", b"data")
+            await store.clear(ref("t:1"))
+            assert await store.blobs.get(id) is None
+
+    async def test_damaged_bytes_are_never_given(self, store: BotStore, tmp_path: Path) -> None:
+        id = await store.blobs.put("t:1", b"data", "image/png")
+        other = await store.blobs.put("t:1", b"other", "image/png")
+        await self.spoil_blob(store, tmp_path, id)
+        for _ in range(2):
+            with pytest.raises(BlobUnreadable):
+                await store.blobs.get(id)
+        assert await store.blobs.get(other) == Blob("image/png", b"other")
+        await store.clear(ref("t:1"))
+        assert await store.blobs.get(id) is None
+
+    @pytest.mark.parametrize("how", ["reset", "clear"])
+    async def test_the_last_user_takes_a_blob_along(self, store: BotStore, how: str) -> None:
+        mine, both = [
+            await store.blobs.put("t:1", data, "image/png") for data in (b"mine", b"both")
+        ]
+        assert await store.blobs.put("t:2", b"both", "image/png") == both
+        first = await self._shows(store, "t:1", mine, both)
+        second = await self._shows(store, "t:2", both)
+
+        async def end(chat: Chat) -> None:
+            if how == "reset":
+                await chat.update(lambda value: changes.reset(value, "epoch-2"))
+            else:
+                await store.clear(chat.ref)
+
+        await end(first)
+        assert await store.blobs.get(mine) is None
+        assert await store.blobs.get(both) == Blob("image/png", b"both")
+        await end(second)
+        assert await store.blobs.get(both) is None
+
+    async def test_blobs_of_what_waited_go_with_a_reset(self, store: BotStore) -> None:
+        """Of what was put, but is named by nothing yet, some message is still on its way."""
+        names = (b"waits", b"is asked", b"arrives")
+        ids = [await store.blobs.put("t:1", name, "image/png") for name in names]
+        chat = Chat(store, "t:1")
+        asked = replace(inbound("in-1"), blocks=image(ids[1]))
+        await chat.update(partial(changes.accept, inbound=asked))
+        await chat.update(partial(changes.start, execution="x", now=1, memory=BOT_MEMORY))
+        waits = replace(inbound("in-2"), blocks=image(ids[0]))
+        await chat.update(partial(changes.accept, inbound=waits))
+        await chat.update(lambda value: changes.reset(value, "epoch-2"))
+        assert [await store.blobs.get(id) is not None for id in ids] == [False, False, True]
+
+    async def test_blobs_of_an_abandoned_turn_go(self, store: BotStore) -> None:
+        ids = [await store.blobs.put("t:1", data, "image/png") for data in (b"old", b"new")]
+        chat = await self._shows(store, "t:1", ids[0])
+        asked = replace(inbound("in-1"), blocks=image(*ids))
+        await chat.update(partial(changes.accept, inbound=asked))
+        await chat.update(partial(changes.start, execution="x", now=1, memory=BOT_MEMORY))
+        await chat.update(changes.stop)
+        assert [await store.blobs.get(id) is not None for id in ids] == [True, False]
+
+    async def test_a_blob_that_is_sent_is_used(self, store: BotStore) -> None:
+        id = await store.blobs.put("t:1", b"sent", "image/png")
+        chat = await self._shows(store, "t:1", id)
+        body = encode_blocks([{"file": id}])
+        await chat.update(
+            lambda value: changes.notice(changes.reset(value, "epoch-2"), [bytes(body).decode()])
+        )
+        assert await store.blobs.get(id) is not None
+
+    async def test_what_was_never_named_goes_later(self, store: BotStore) -> None:
+        ids = [await store.blobs.put("t:1", data, "image/png") for data in (b"shown", b"never")]
+        chat = await self._shows(store, "t:1", ids[0])
+        await chat.update(lambda value: changes.reset(value, EPOCH))
+        assert [await store.blobs.get(id) is not None for id in ids] == [False, True]
+        later = 2**42 + GRACE_MS  # ms: in a hundred years
+        await chat.update(lambda value: replace(changes.reset(value, "epoch-3"), updated_at=later))
+        assert await store.blobs.get(ids[1]) is None
+
+    async def test_a_blob_outside_of_the_window_is_kept(self, store: BotStore) -> None:
+        if not self.keeps_archive:
+            pytest.skip("this store keeps the window only")
+        id = await store.blobs.put("t:1", b"old", "image/png")
+        chat = await self._shows(store, "t:1", id)
+        for _ in range(6):
+            await chat.turn(SHORT)
+        asked = replace(inbound("in-1"), blocks=image(id))
+        await chat.update(partial(changes.accept, inbound=asked))
+        await chat.update(partial(changes.start, execution="x", now=1, memory=SHORT))
+        value = await chat.update(changes.stop)
+        assert not any(b"sha256" in bytes(row.blocks) for row in value.rows)
+        assert await store.blobs.get(id) is not None
+
+    async def test_blobs_move_along(self, store: BotStore) -> None:
+        ids = [await store.blobs.put("t:1", data, "image/png") for data in (b"a", b"b", b"c")]
+        topic = await store.blobs.put("t:1/7", b"topic", "image/png")
+        there = await store.blobs.put("u:1", b"there", "image/png")
+        early = await store.blobs.put("t:1/8", b"its message is still to come", "image/png")
+        await self._shows(store, "t:1", *ids)
+        await self._shows(store, "t:1/7", topic)
+        await self._shows(store, "u:1", there)
+        for _ in range(2):
+            await store.move("t:1", "u:1")
+        for id in (*ids, topic, there, early):
+            assert await store.blobs.get(id) is not None
+        await store.clear(ref("t:1"))
+        await store.clear(ref("t:1/7"))
+        for id in (*ids, topic, there, early):
+            assert await store.blobs.get(id) is not None
+        await store.clear(ref("u:1"))
+        await store.clear(ref("u:1/8"))
+        assert [await store.blobs.get(id) for id in (*ids, there, early)] == [None] * 5
+        assert await store.blobs.get(topic) is not None
+        await Chat(store, "u:1/7").update(lambda value: changes.reset(value, "epoch-2"))
+        assert await store.blobs.get(topic) is None
+
+    async def test_what_was_set_aside_keeps_its_blobs(self, store: BotStore) -> None:
+        id = await store.blobs.put("t:1", b"data", "image/png")
+        await self._shows(store, "t:1", id)
+        await store.set_aside(ref("t:1"))
+        await store.clear(ref("t:1"))
+        assert await store.blobs.get(id) is not None
 
     # ------------------------------------------------------------------ its life
 

@@ -13,6 +13,7 @@ import sys
 import time
 import zlib
 from collections.abc import AsyncIterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from msgspec.structs import replace
 
 from core import changes
 from core.errors import (
+    BlobUnreadable,
     SnapshotTooNew,
     SnapshotUnreadable,
     StaleSnapshot,
@@ -33,7 +35,18 @@ from core.errors import (
 from core.snapshot import Snapshot
 from core.store import BotStore, SessionRef
 from stores.disk import DiskStore, envelope, files
-from tests.stores.contract import Chat, StoreContract, begun, inbound, keys, listed, ref, rich
+from tests.stores.contract import (
+    SHORT,
+    Chat,
+    StoreContract,
+    begun,
+    image,
+    inbound,
+    keys,
+    listed,
+    ref,
+    rich,
+)
 
 
 def file_of(folder: Path, key: str) -> Path:
@@ -64,6 +77,10 @@ class TestDiskStore(StoreContract):
 
     async def age(self, store: BotStore, place: Path, key: str) -> None:
         rewrite(file_of(place / "chats", key), {"version": 99})
+
+    async def spoil_blob(self, store: BotStore, place: Path, id: str) -> None:
+        file = place / "chats" / "blobs" / id.removeprefix("sha256:")
+        file.write_bytes(file.read_bytes().replace(b"data", b"dada"))
 
 
 class FixedClock:
@@ -408,3 +425,57 @@ async def test_killed_while_it_saves(folder: Path) -> None:
             value = await store.load(ref("t:1"))
             assert value is not None and value.revision >= revision
             assert value.unfinished <= (await keys(store) == ["t:1"])
+
+
+async def test_a_blob_is_a_file_for_its_owner_alone(folder: Path) -> None:
+    async with DiskStore(folder) as store:
+        id = await store.blobs.put("t:1", b"data", "image/png")
+        file = folder / "blobs" / id.removeprefix("sha256:")
+        assert file.read_bytes() == b"image/png\ndata"
+        assert file.stat().st_mode & 0o777 == 0o600
+        await store.clear(ref("t:1"))
+        assert list((folder / "blobs").iterdir()) == list((folder / "uses").iterdir()) == []
+
+
+async def test_blobs_go_when_the_window_has_passed_them(folder: Path) -> None:
+    """Nothing of them is kept here but the window."""
+    async with DiskStore(folder) as store:
+        id = await store.blobs.put("t:1", b"data", "image/png")
+        chat = Chat(store, "t:1")
+        await chat.update(partial(changes.accept, inbound=replace(inbound("1"), blocks=image(id))))
+        for _ in range(5):
+            await chat.turn(SHORT)
+        assert await store.blobs.get(id) is None
+
+
+async def test_a_blob_whose_type_is_damaged(folder: Path) -> None:
+    async with DiskStore(folder) as store:
+        id = await store.blobs.put("t:1", b"data", "image/png")
+        (folder / "blobs" / id.removeprefix("sha256:")).write_bytes(b"\xff\ndata")
+        with pytest.raises(BlobUnreadable):
+            await store.blobs.get(id)
+
+
+async def test_a_damaged_use_is_in_nobodys_way(folder: Path) -> None:
+    async with DiskStore(folder) as store:
+        id = await store.blobs.put("t:1", b"data", "image/png")
+        (use,) = (folder / "uses").iterdir()
+        use.write_bytes(b"nonsense")
+        await store.move("t:1", "t:2")
+        assert await store.blobs.get(id) is not None
+        await store.clear(ref("t:1"))
+        assert await store.blobs.get(id) is None
+
+
+async def test_blobs_are_there_beside_conversations_in_files_of_their_own(
+    tmp_path: Path,
+) -> None:
+    store = DiskStore(tmp_path / "chats", exclusive=False)
+    async with store:
+        own = SessionRef("t:1", options={"path": str(tmp_path / "own.json")})
+        id = await store.blobs.put("t:1", b"data", "image/png")
+        await store.save(own, begun(), replaces=None)
+        await store.save(own, begun(1001), replaces=1000)
+        assert await store.blobs.get(id) is not None
+        await store.clear(own)
+        assert await store.blobs.get(id) is None
