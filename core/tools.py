@@ -12,7 +12,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final, get_type_hints, overload
+from typing import Any, Final, cast, get_type_hints, overload
 
 import msgspec
 
@@ -49,6 +49,9 @@ class Tool(msgspec.Struct, frozen=True):
         to the model as interrupted
     :param timeout: seconds
     :param json: the provider's JSON: name, description, input_schema
+    :param stateful: it keeps something between its calls: a run of an agent that has such a tool
+        anywhere in its tree shares no object with any other run
+    :param made_by: the class whose objects are called; `function` is then its `__call__`
     """
 
     name: str
@@ -58,6 +61,8 @@ class Tool(msgspec.Struct, frozen=True):
     repeatable: bool
     timeout: float
     json: msgspec.Raw
+    stateful: bool = False
+    made_by: type | None = None
 
 
 @overload
@@ -66,7 +71,11 @@ def tool(function: Callable[..., Any], /) -> Tool: ...
 
 @overload
 def tool(
-    *, name: str | None = None, repeatable: bool = False, timeout: float = DEFAULT_TIMEOUT
+    *,
+    name: str | None = None,
+    repeatable: bool = False,
+    timeout: float = DEFAULT_TIMEOUT,
+    stateful: bool | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -77,8 +86,9 @@ def tool(
     name: str | None = None,
     repeatable: bool = False,
     timeout: float = DEFAULT_TIMEOUT,
+    stateful: bool | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function.
+    """Make a tool of a function, or of a class.
 
     ::
 
@@ -89,22 +99,52 @@ def tool(
     A function that is not `async` runs in a thread; when it exceeds its time, its result is not
     waited for, but the thread cannot be stopped.
 
+    Of a class the model calls an object: its `__call__` has the parameters. The object is built,
+    without arguments, for the first call of an execution, and is gone with it::
+
+        @tool
+        class Notebook:
+            \"\"\"Take a note, and read all that were taken.\"\"\"
+
+            def __init__(self) -> None:
+                self.notes: list[str] = []
+
+            async def __call__(self, note: str) -> list[str]: ...
+
+    :param stateful: see `Tool`; None: a class is, a function is not. A class that says False has
+        one object for all runs, as long as no other tool of theirs is stateful
     :raises TypeError: a parameter has no type hint, or one that has no JSON schema
     :raises ValueError: a name that no model may call: letters, digits, - and _ only
     """
     if function is None:
-        return lambda decorated: _made(decorated, name, repeatable, timeout)
-    return _made(function, name, repeatable, timeout)
+        return lambda decorated: _made(decorated, name, repeatable, timeout, stateful)
+    return _made(function, name, repeatable, timeout, stateful)
 
 
-def _made(function: Callable[..., Any], name: str | None, repeatable: bool, timeout: float) -> Tool:
-    label = name or function.__name__
-    if not _NAME.fullmatch(label):
-        raise ValueError(f"tool {label!r}: a name has letters, digits, - and _, 128 at most")
+def check_name(name: str) -> str:
+    """
+    :raises ValueError: no model may call a tool by this name
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"tool {name!r}: a name has letters, digits, - and _, 128 at most")
+    return name
+
+
+def _made(
+    given: Callable[..., Any],
+    name: str | None,
+    repeatable: bool,
+    timeout: float,
+    stateful: bool | None,
+) -> Tool:
+    label = check_name(name or given.__name__)
+    made_by = given if isinstance(given, type) else None
+    function = _call_of(made_by, label) if made_by else given
     hints = get_type_hints(function, include_extras=True)
     fields: list[Any] = []
     context_parameter = None
-    for parameter in inspect.signature(function).parameters.values():
+    parameters = list(inspect.signature(function).parameters.values())
+    for parameter in parameters[1:] if made_by else parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise TypeError(f"tool {label}: {parameter} cannot be given by its name")
         if parameter.name not in hints:
@@ -117,7 +157,7 @@ def _made(function: Callable[..., Any], name: str | None, repeatable: bool, time
         else:
             fields.append((parameter.name, hint, parameter.default))
     arguments = msgspec.defstruct(label, fields, kw_only=True, forbid_unknown_fields=True)
-    description = inspect.getdoc(function) or ""
+    description = inspect.getdoc(given) or inspect.getdoc(function) or ""
     return Tool(
         name=label,
         function=function,
@@ -130,7 +170,16 @@ def _made(function: Callable[..., Any], name: str | None, repeatable: bool, time
                 {"name": label, "description": description, "input_schema": _schema(arguments)}
             )
         ),
+        stateful=made_by is not None if stateful is None else stateful,
+        made_by=made_by,
     )
+
+
+def _call_of(made_by: type, label: str) -> Callable[..., Any]:
+    for each in made_by.__mro__:
+        if function := vars(each).get("__call__"):
+            return cast("Callable[..., Any]", function)
+    raise TypeError(f"tool {label}: a class needs a __call__ for the model to call")
 
 
 def _schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
@@ -156,7 +205,7 @@ async def run_tool(tools: dict[str, Tool], call: ToolCall, context: ToolContext)
         keywords[wanted.context_parameter] = context
     try:
         async with asyncio.timeout(wanted.timeout) as limit:
-            value = await _called(wanted.function, keywords)
+            value = await called(wanted.function, keywords)
         return history.result(call.id, _readable(value) or "Done; there is no output.")
     except ToolError as error:
         return _failed(call, str(error))
@@ -173,7 +222,8 @@ async def run_tool(tools: dict[str, Tool], call: ToolCall, context: ToolContext)
         return _broke(call, context, error)
 
 
-async def _called(function: Callable[..., Any], keywords: dict[str, Any]) -> Any:
+async def called(function: Callable[..., Any], keywords: dict[str, Any]) -> Any:
+    """What it gives; a function that is not `async` runs in a thread."""
     if inspect.iscoroutinefunction(function):
         return await function(**keywords)
     value = await asyncio.to_thread(_in_thread, function, keywords)

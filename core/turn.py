@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from core import history
+from core import delegation, history
 from core.agent import Agent
 from core.clock import Clock
 from core.errors import ModelRejected, ModelUnavailable
 from core.events import emit, trouble
+from core.execution import Execution
 from core.failpoints import failpoint
 from core.messages import Message, encode_blocks, text_block, text_of
 from core.model import Answer, ModelClient, Request, ToolCall
@@ -93,7 +94,10 @@ async def run_turn(
     :raises Fenced: from the journal
     :raises ModelError: no answer could be had
     """
-    run = _Run(agent, client, tuple(messages), list(steps), journal, show, place, clock, chance)
+    execution = Execution(agent)
+    run = _Run(
+        agent, client, tuple(messages), list(steps), journal, show, place, clock, chance, execution
+    )
     try:
         async with asyncio.timeout(agent.turn_timeout) as limit:
             return await run.finish(started)
@@ -117,6 +121,7 @@ class _Run:
         place: Place,
         clock: Clock,
         chance: Callable[[], float],
+        execution: Execution,
     ) -> None:
         self._agent = agent
         self._client = client
@@ -127,8 +132,8 @@ class _Run:
         self._place = place
         self._clock = clock
         self._chance = chance
-        self._tools = {tool.name: tool for tool in agent.tools}
-        self._state: dict[str, Any] = {}
+        self._execution = execution
+        self._tools = execution.registry(agent, self._delegate)
         self._usage = Usage()
         self._window: int | None = None
         self._before = _preamble(steps)
@@ -262,6 +267,7 @@ class _Run:
             "answered",
             self._place.session_key,
             execution=self._place.execution,
+            agent=self._agent.name,
             ms=round((self._clock.monotonic() - asked) * 1000, 1),
             stop=answer.stop_reason,
             calls=len(answer.calls),
@@ -277,7 +283,7 @@ class _Run:
             model=agent.model_name,
             system=tuple(text for text in (agent.instructions, *agent.memory.system) if text),
             messages=history.repair((*self._messages, *self._steps)),
-            tools=tuple(tool.json for tool in agent.tools),
+            tools=tuple(tool.json for tool in self._tools.values()),
             use_tools=use_tools,
             max_tokens=agent.max_tokens,
             thinking=agent.thinking,
@@ -320,6 +326,7 @@ class _Run:
             "tools",
             self._place.session_key,
             execution=self._place.execution,
+            agent=self._agent.name,
             ms=round((self._clock.monotonic() - began) * 1000, 1),
             tools=",".join(call.name for call in calls),
         )
@@ -330,7 +337,7 @@ class _Run:
         if call.id in interrupted:
             return history.result(call.id, history.INTERRUPTED, error=True)
         context = ToolContext(
-            state=self._state,
+            state=self._execution.state,
             session_key=self._place.session_key,
             execution_id=self._place.execution,
             call_id=call.id,
@@ -352,6 +359,27 @@ class _Run:
             call.id for call in pending if call.id in started and not self._repeatable(call.name)
         )
         await self._run_calls(pending, interrupted)
+
+    async def _delegate(self, agent: Agent, request: str) -> str:
+        """Another agent answers, in a turn of its own. Its time is bounded by whoever calls."""
+        other = _Run(
+            agent,
+            self._client,
+            (),
+            delegation.question(agent, request),
+            delegation.Unkept(),
+            None,
+            self._place,
+            self._clock,
+            self._chance,
+            self._execution,
+        )
+        try:
+            finished = await other.finish(())
+        finally:
+            # Spent is spent, whatever came of it.
+            self._usage += other._usage
+        return delegation.answer(finished.text, finished.outcome)
 
     def _repeatable(self, name: str) -> bool:
         tool = self._tools.get(name)

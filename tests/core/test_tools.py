@@ -312,12 +312,68 @@ async def test_what_a_plain_function_gives_may_be_awaitable() -> None:
     assert await run(outer) == done("inner")
 
 
+# ---------------------------------------------------------------------- classes
+
+
+class Counter:
+    """Counts what it is given."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    async def __call__(self, amount: int, context: ToolContext, twice: bool = False) -> int:
+        """Not this one."""
+        self.total += amount * (2 if twice else 1)
+        return self.total
+
+
+class Quiet(Counter):
+    async def __call__(self, amount: int, context: ToolContext, twice: bool = False) -> int:
+        """Says nothing."""
+        return 0
+
+
+def test_a_class_is_told_by_its_call() -> None:
+    made = tool(name="count")(Counter)
+    assert told(made) == {
+        "name": "count",
+        "description": "Counts what it is given.",
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "amount": {"type": "integer"},
+                "twice": {"type": "boolean", "default": False},
+            },
+            "required": ["amount"],
+            "additionalProperties": False,
+        },
+    }
+    assert (made.made_by, made.context_parameter) == (Counter, "context")
+    assert tool(Quiet).name == "Quiet"
+
+
+def test_a_class_is_stateful_and_a_function_is_not_unless_they_say_so() -> None:
+    assert tool(Counter).stateful
+    assert not tool(stateful=False)(Counter).stateful
+    assert not tool(deep).stateful
+    assert tool(stateful=True)(deep).stateful
+
+
+def test_a_class_that_cannot_be_called() -> None:
+    with pytest.raises(TypeError, match="needs a __call__"):
+        tool(Unspeakable)
+
+
 # ---------------------------------------------------------------------- what goes wrong
 
 
 class Unspeakable:
     def __str__(self) -> str:
         raise ZeroDivisionError("a secret")
+
+
+def unspeakable() -> object:
+    return Unspeakable()
 
 
 def deep() -> object:
@@ -339,7 +395,7 @@ BROKEN: dict[str, Callable[[], object]] = {
     "raises a time-out of its own": lambda: _raise(TimeoutError("a secret")),
     "raises what no future can hold": empty,
     "leaves the program": leave,
-    "gives what cannot be text": Unspeakable,
+    "gives what cannot be text": unspeakable,
     "gives what has no end": deep,
 }
 
