@@ -27,7 +27,7 @@ check: setup ## lint, format, types, import arrows
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
 
-test-crash: setup ## kill the real program at every failpoint (long)
+test-crash: setup ## kill the program at every failpoint, tell thousands of stories (long)
 	$(BIN)/python -m pytest -m crash
 
 soak: setup ## kill it every few seconds for 10 minutes, under load and with faults

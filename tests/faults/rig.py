@@ -13,6 +13,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from core.adapter import Limits, Live, May, Receipt, Refused
 from core.agent import Agent
 from core.answering import WhenBusy
@@ -215,13 +217,20 @@ class Rig:
             self.life = None
 
     def _begin_life(self) -> None:
-        """What was taken before its chat moved is not repeated to a new life: see `says_again`."""
+        """Which key a chat had before is remembered by a life only (see `says_again`). So what was
+        taken before a move is not repeated to a new life; the rest comes when it was told again."""
         self.forgotten = set(self.moves)
         seen = {each for snapshot in self.stored().values() for each in snapshot.seen}
-        for inbound in self.updates[self.offset :]:
-            if inbound.key in self.forgotten and inbound.id in seen:
-                self.updates.remove(inbound)
+        waiting, self.updates[self.offset :] = self.updates[self.offset :], []
+        for old, new in self.moves.items():
+            self.says(new, old, kind="moved", key=old)
+        for inbound in waiting:
+            if inbound.key not in self.forgotten or inbound.kind == "moved":
+                self.updates.append(inbound)
+            elif inbound.id in seen:
                 self.accepted("duplicate", inbound)
+            else:
+                self.updates.append(replace(inbound, key=self.now_at(inbound.key)))
         self.life = _Life(self)
 
     async def end(self) -> None:
@@ -238,6 +247,9 @@ class Rig:
         self.write(how, inbound.key, inbound.id, inbound.text)
         if inbound.text == "/stop":
             self._note_dropped(inbound)
+        if inbound.kind == "moved":
+            # What was being sent is noted under a key where nothing is any more.
+            self.allow_repeats()
 
     def _note_dropped(self, stop: Inbound) -> None:
         """What a /stop took away: said before it, and now in no history, inbox or outbox."""
@@ -468,7 +480,7 @@ class _Screen:
 
 class _Echo:
     """The model: repeats the tokens of what it is asked; "long" gives three parts, and "tool" a
-    call of the tool first."""
+    call of the tool first, as long as it may."""
 
     def __init__(self, life: _Life) -> None:
         self._life = life
@@ -490,7 +502,7 @@ class _Echo:
             raise error
         called = str([bytes(each.blocks) for each in exchange if each.role == "assistant"])
         for token in re.findall(r"(t\d+) tool", asked):
-            if f'"{token}"' not in called:
+            if request.use_tools and f'"{token}"' not in called:
                 rig.call_ids += 1
                 return calls(ToolCall(f"call-{rig.call_ids}", "note", {"token": token}))
         echo = " ".join(tokens(asked))

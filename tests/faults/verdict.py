@@ -161,23 +161,24 @@ class _Chat:
 
     def reset(self) -> Iterator[str]:
         """From the moment that it is accepted nothing older begins to be said."""
+        unknown = self._unknown()
         accepted = list(self.accepted.values())
         for index, event in enumerate(accepted):
             if event.text != "/reset":
                 continue
-            old = {token for each in accepted[:index] for token in tokens(each.text)}
+            old = {token for each in accepted[:index] for token in tokens(each.text)} - unknown
             for each in self.events[self.events.index(event) :]:
                 if each.what == "began" and old & set(tokens(each.text)):
                     yield f"reset: {each.text!r} was said after {event.name}"
         stored = [message for snapshot in self.stored for message in snapshot.messages]
         text = " ".join(text_of(message.blocks) for message in stored)
         for event in self._before_resets():
-            if set(tokens(event.text)) & set(tokens(text)):
+            if (set(tokens(event.text)) - unknown) & set(tokens(text)):
                 yield f"reset: {event.text!r} is still in the history"
 
     def stopped(self) -> Iterator[str]:
         for index, event in enumerate(self.events):
-            if event.what == "dropped":
+            if event.what == "dropped" and event.text not in self._unknown():
                 for later in self.events[index:]:
                     if later.what == "shown" and event.text in tokens(later.text):
                         yield f"stopped: {event.text} was answered after all"
