@@ -13,27 +13,12 @@ import msgspec
 
 from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.messages import Inbound, Message, Outbound
+from core.usage import Spent
+from core.usage import Usage as Usage  # noqa: PLC0414 (it has always been found here)
 
 VERSION: Final = 1
 
 Span = tuple[int, int]
-
-
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Tokens, as the provider counted them. `input_tokens` is what no cache served."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_creation_input_tokens: int = 0
-    cache_read_input_tokens: int = 0
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cache_creation_input_tokens + other.cache_creation_input_tokens,
-            self.cache_read_input_tokens + other.cache_read_input_tokens,
-        )
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -76,6 +61,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     :param seen: the last inbound ids, oldest first
     :param gone: nobody was there when we last sent something, and nobody has written since
     :param erase: row ranges that the next save deletes; never stored
+    :param spent: what model calls used, for the next save to write beside it; never stored
     """
 
     version: int = VERSION
@@ -102,6 +88,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     usage: Usage = Usage()
     gone: bool = False
     erase: tuple[Span, ...] = ()
+    spent: tuple[Spent, ...] = ()
 
     @property
     def rows(self) -> tuple[Message, ...]:
@@ -130,9 +117,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 _encode: Final = msgspec.json.Encoder().encode
 
 
+def stored(snapshot: Snapshot) -> Snapshot:
+    """The value as a load gives it back: without what only its save was to know."""
+    if snapshot.erase or snapshot.spent:
+        return msgspec.structs.replace(snapshot, erase=(), spent=())
+    return snapshot
+
+
 def encode(snapshot: Snapshot) -> bytes:
-    """The whole value as JSON, `erase` aside."""
-    return _encode(msgspec.structs.replace(snapshot, erase=()))
+    """The whole value as JSON, but for what is never stored."""
+    return _encode(stored(snapshot))
 
 
 def decode(data: bytes) -> Snapshot:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from core.clock import Clock
 from core.errors import StaleSnapshot
-from core.snapshot import Snapshot
+from core.snapshot import Snapshot, stored
 from core.store import SessionRef, SessionStore
 
 CACHED: Final = 1_000
@@ -90,7 +90,7 @@ class Snapshots:
                 newest = self._ended(key, call)
                 # What somebody read meanwhile may be older than this.
                 self.forget(key)
-            after = replace(after, erase=()) if after.erase else after
+            after = stored(after)
             if newest:
                 self._remember(key, after)
             return after, True

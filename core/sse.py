@@ -19,11 +19,35 @@ from core.model import Answer, OnText, ToolCall
 from core.snapshot import Usage
 
 
+class _CacheCreation(msgspec.Struct):
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class _ServerToolUse(msgspec.Struct):
+    web_search_requests: int | None = None
+
+
 class _Usage(msgspec.Struct):
+    """How long a cache keeps what it took in is said at the start of a stream only."""
+
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
+    cache_creation: _CacheCreation | None = None
+    server_tool_use: _ServerToolUse | None = None
+
+    def counted(self) -> Usage:
+        hour = self.cache_creation.ephemeral_1h_input_tokens if self.cache_creation else 0
+        searches = self.server_tool_use.web_search_requests if self.server_tool_use else 0
+        return Usage(
+            self.input_tokens or 0,
+            self.output_tokens or 0,
+            self.cache_creation_input_tokens or 0,
+            self.cache_read_input_tokens or 0,
+            hour or 0,
+            searches or 0,
+        )
 
 
 class _Start(msgspec.Struct):
@@ -155,12 +179,7 @@ class Assembly:
             text="".join(texts),
             calls=tuple(calls),
             stop_reason=self._stop_reason or "unknown",
-            usage=Usage(
-                self._usage.input_tokens or 0,
-                self._usage.output_tokens or 0,
-                self._usage.cache_creation_input_tokens or 0,
-                self._usage.cache_read_input_tokens or 0,
-            ),
+            usage=self._usage.counted(),
         )
 
     def _take(self, event: _Event) -> None:

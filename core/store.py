@@ -7,7 +7,7 @@ turns unreadable into empty; every failure travels up as an error of `core.error
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -16,6 +16,7 @@ import msgspec
 from core.keys import check_key
 from core.messages import Message
 from core.snapshot import Snapshot
+from core.usage import By, Sum
 
 
 class SessionRef(msgspec.Struct, frozen=True):
@@ -129,12 +130,47 @@ class Blobs(Protocol):
         ...
 
 
+class UsageRows(Protocol):
+    """What model calls used: a row a call, written by the save whose snapshot names it in `spent`.
+
+    A row is named by its execution and call: saved again it takes the place of the one before,
+    except that an estimate never replaces what the provider said. It outlives its conversation,
+    goes on under the new key when that moves, and is of no conversation whose save failed.
+    """
+
+    async def sums(
+        self,
+        by: Sequence[By] = (),
+        *,
+        since: int = 0,
+        until: int | None = None,
+        key: str | None = None,
+        sender: str | None = None,
+    ) -> list[Sum]:
+        """One sum for each group, in order of what they are grouped by; none when no row fits.
+
+        :param since: only calls from then on, in ms since 1970
+        :param until: only calls before that
+        :param key: only those of this conversation
+        :param sender: only those that answered this person
+        """
+        ...
+
+    async def forget(self, sender: str) -> int:
+        """The person's rows stay, for the sums that they are in, but without sender and key. How
+        many there were."""
+        ...
+
+
 @runtime_checkable
 class BotStore(SessionStore, Protocol):
     """What a bot needs besides. An async context manager: open inside, closed outside."""
 
     @property
     def notes(self) -> Notes: ...
+
+    @property
+    def usage(self) -> UsageRows: ...
 
     @property
     def blobs(self) -> Blobs: ...

@@ -7,7 +7,7 @@ several processes. Nothing here ever waits, so each method is one step that nobo
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -18,8 +18,9 @@ from core.clock import Clock, SystemClock
 from core.errors import StaleSnapshot
 from core.keys import check_key
 from core.messages import Message
-from core.snapshot import Snapshot
+from core.snapshot import Snapshot, stored
 from core.store import Blob, SessionRef, Summary
+from core.usage import By, Spent, Sum, add_up, newer
 
 
 class _Kept(NamedTuple):
@@ -48,6 +49,8 @@ class Table:
         self.unfinished: set[str] = set()
         self.aside: list[tuple[str, _Kept]] = []
         self.notes: dict[str, bytes] = {}
+        # By execution and call, with the key of the conversation.
+        self.usage: dict[tuple[str, int], tuple[str, Spent]] = {}
         self.blobs: dict[str, Blob] = {}
         # When each conversation has put each of its blobs, in ms.
         self.uses: dict[str, dict[str, int]] = {}
@@ -80,6 +83,7 @@ class MemoryStore:
     def __init__(self, table: Table | None = None, *, clock: Clock = _CLOCK) -> None:
         self._table = table or Table()
         self.notes = MemoryNotes(self._table.notes)
+        self.usage = MemoryUsage(self._table.usage)
         self.blobs = MemoryBlobs(self._table, clock)
 
     @classmethod
@@ -156,6 +160,7 @@ class MemoryStore:
             # A message's image may be there before its conversation is.
             if uses := self._table.uses.pop(key, None):
                 self._table.uses[target] = self._table.uses.get(target, {}) | uses
+        self.usage.move(old, new)
 
     async def set_aside(self, ref: SessionRef) -> None:
         if kept := self._take(ref.key):
@@ -189,7 +194,8 @@ class MemoryStore:
             for seq in [seq for seq in rows if first <= seq <= last]:
                 del rows[seq]
         rows.update((row.seq, row) for row in snapshot.rows)
-        self._table.sessions[key] = _Kept(replace(snapshot, erase=()), rows)
+        self._table.sessions[key] = _Kept(stored(snapshot), rows)
+        self.usage.add(key, snapshot.spent)
         if snapshot.unfinished:
             self._table.unfinished.add(key)
         else:
@@ -235,3 +241,47 @@ class MemoryBlobs:
 
     async def get(self, id: str) -> Blob | None:
         return self._table.blobs.get(id)
+
+
+class MemoryUsage:
+    """What model calls used. All of it, for as long as the table lives."""
+
+    def __init__(self, rows: dict[tuple[str, int], tuple[str, Spent]]) -> None:
+        self._rows = rows
+
+    async def sums(
+        self,
+        by: Sequence[By] = (),
+        *,
+        since: int = 0,
+        until: int | None = None,
+        key: str | None = None,
+        sender: str | None = None,
+    ) -> list[Sum]:
+        return add_up(
+            (
+                (of, row)
+                for of, row in self._rows.values()
+                if since <= row.at
+                and (until is None or row.at < until)
+                and key in (None, of)
+                and sender in (None, row.sender)
+            ),
+            by,
+        )
+
+    async def forget(self, sender: str) -> int:
+        rows = {name: row for name, (_, row) in self._rows.items() if row.sender == sender}
+        self._rows.update((name, ("", replace(row, sender=None))) for name, row in rows.items())
+        return len(rows)
+
+    def add(self, key: str, spent: Sequence[Spent]) -> None:
+        for row in spent:
+            name = (row.execution, row.call)
+            there, old = self._rows.get(name, (key, None))
+            self._rows[name] = (there, newer(old, row))
+
+    def move(self, old: str, new: str) -> None:
+        for name, (key, row) in self._rows.items():
+            if key == old or key.startswith(f"{old}/"):
+                self._rows[name] = (new + key[len(old) :], row)

@@ -11,6 +11,7 @@ Lists read every file. Use SQLiteStore for anything that grows.
         unfinished/5f2c…    the key of a conversation with something to do
         aside/5f2c….….json  what could not be read
         notes/9a1e…         what is no conversation
+        usage/2026-11.jsonl what model calls used, a line a call
         blobs/3b0c…         an image, a document: a line with its type, then its bytes
         uses/77d1….3b0c…    that a conversation uses a blob: its key, and since when
         .move               a move under way: all that it writes, done to the end at the next call
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,6 +40,7 @@ from core.lock import take_lock
 from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import Blob, SessionRef, Summary
+from core.usage import By, Sum
 from stores.disk.files import Files
 
 _CLOCK: Final = SystemClock()
@@ -73,6 +75,7 @@ class DiskStore:
     ) -> None:
         self.path = Path(path).absolute()
         self.notes = DiskNotes(self)
+        self.usage = DiskUsage(self)
         self.blobs = DiskBlobs(self)
         self._files = Files(self.path)
         self._read_only = read_only
@@ -129,7 +132,7 @@ class DiskStore:
         data = snapshots.encode(snapshot)
         unfinished, erases, now = snapshot.unfinished, bool(snapshot.erase), snapshot.updated_at
         await self._do(
-            lambda files: files.save(ref, data, replaces, unfinished, erases, now),
+            lambda files: files.save(ref, data, replaces, unfinished, erases, now, snapshot.spent),
             ref,
             writes=True,
         )
@@ -224,3 +227,24 @@ class DiskBlobs:
 
     async def get(self, id: str) -> Blob | None:
         return await self._store._do(lambda files: files.blobs.get(id))
+
+
+class DiskUsage:
+    """What model calls used, a file a month."""
+
+    def __init__(self, store: DiskStore) -> None:
+        self._store = store
+
+    async def sums(
+        self,
+        by: Sequence[By] = (),
+        *,
+        since: int = 0,
+        until: int | None = None,
+        key: str | None = None,
+        sender: str | None = None,
+    ) -> list[Sum]:
+        return await self._store._do(lambda files: files.usage.sums(by, since, until, key, sender))
+
+    async def forget(self, sender: str) -> int:
+        return await self._store._do(lambda files: files.usage.forget(sender), writes=True)

@@ -116,7 +116,7 @@ def write_file(file: Path, data: bytes) -> None:
     """Durable when it returns; after a crash at any moment the file is as before, or as now."""
     new = file.with_name(file.name + NEW)
     try:
-        with open(new, "wb", opener=_for_the_owner) as out:
+        with open(new, "wb", opener=for_the_owner) as out:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
@@ -127,7 +127,7 @@ def write_file(file: Path, data: bytes) -> None:
     sync_folder(file.parent)
 
 
-def _for_the_owner(name: str, flags: int) -> int:
+def for_the_owner(name: str, flags: int) -> int:
     file = os.open(name, flags | os.O_CLOEXEC, 0o600)
     os.fchmod(file, 0o600)
     return file

@@ -9,7 +9,7 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ from core.errors import (
 from core.keys import check_key
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
+from core.usage import Spent
 from stores.disk.blobs import BlobFiles
 from stores.disk.envelope import (
     NEW,
@@ -42,8 +43,9 @@ from stores.disk.envelope import (
     sync_folder,
     write_file,
 )
+from stores.disk.usage import UsageFiles
 
-_FOLDERS: Final = ("unfinished", "aside", "notes", "blobs", "uses")
+_FOLDERS: Final = ("unfinished", "aside", "notes", "blobs", "uses", "usage")
 _SESSION_FILE: Final = re.compile(r"[0-9a-f]{64}\.json")
 
 # What a move does: by file, its new content, or None: it goes.
@@ -60,6 +62,7 @@ class Files:
         self._folder = folder
         self._move = folder / ".move"
         self.blobs = BlobFiles(folder / "blobs", folder / "uses")
+        self.usage = UsageFiles(folder / "usage")
 
     def create(self) -> None:
         """
@@ -109,6 +112,7 @@ class Files:
         unfinished: bool,
         erases: bool,
         now: int,
+        spent: Sequence[Spent] = (),
     ) -> None:
         """
         :param erases: some of what was stored is not to be kept
@@ -118,6 +122,9 @@ class Files:
         stored = self._revision(ref, was)
         if stored != replaces:
             raise StaleSnapshot(f"{ref.key}: revision {stored} is stored, not {replaces}")
+        if spent and marker:
+            # First: after a crash in between the call is counted, though it has to be made anew.
+            self.usage.add(ref.key, spent)
         # At any moment there is a marker for whatever is unfinished, after a crash also for more.
         if unfinished and marker and not marker.exists():
             write_file(marker, ref.key.encode())
@@ -210,6 +217,7 @@ class Files:
         used = {key for key in self.blobs.users() if key == old or key.startswith(f"{old}/")}
         for key in used:
             plan |= self.blobs.plan_move(key, check_key(new + key[len(old) :]))
+        plan |= {self._name(file): data for file, data in self.usage.moved(old, new)}
         if plan:
             write_file(self._move, _encode(plan))
             self._finish_move()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,8 @@ from core.lock import take_lock
 from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
-from stores.sqlite import load, save, schema
+from core.usage import By, Sum
+from stores.sqlite import load, save, schema, usage
 from stores.sqlite.blobs import SQLiteBlobs
 from stores.sqlite.encode import prepare
 from stores.sqlite.group import GroupCommit, Write, commit_together
@@ -62,6 +63,7 @@ class SQLiteStore:
     ) -> None:
         self.path = Path(path).absolute()
         self.notes = SQLiteNotes(self)
+        self.usage = SQLiteUsage(self)
         self.blobs = SQLiteBlobs(self._read, self._write, clock)
         self._read_only = read_only
         self._clock = clock
@@ -224,6 +226,29 @@ class SQLiteNotes:
             return True
 
         return await self._store._write(write)
+
+
+class SQLiteUsage:
+    """What model calls used, in a table of its own."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self._store = store
+
+    async def sums(
+        self,
+        by: Sequence[By] = (),
+        *,
+        since: int = 0,
+        until: int | None = None,
+        key: str | None = None,
+        sender: str | None = None,
+    ) -> list[Sum]:
+        return await self._store._read(
+            lambda database: usage.sums(database, by, since, until, key, sender)
+        )
+
+    async def forget(self, sender: str) -> int:
+        return await self._store._write(lambda database: usage.forget(database, sender))
 
 
 def _note(database: sqlite3.Connection, name: str) -> bytes | None:

@@ -92,6 +92,7 @@ def prepare(snapshot: Snapshot) -> Prepared:
     steps = snapshot.turn.steps if snapshot.turn else ()
     bare = replace(
         snapshot,
+        spent=(),
         messages=(),
         seen=(),
         turn=replace(snapshot.turn, steps=()) if snapshot.turn else None,

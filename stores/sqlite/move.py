@@ -12,7 +12,7 @@ from core import changes
 from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.keys import check_key
 from core.snapshot import Snapshot
-from stores.sqlite import blobs
+from stores.sqlite import blobs, usage
 from stores.sqlite.encode import prepare
 from stores.sqlite.load import load
 from stores.sqlite.save import Stored, remove, set_aside, stored, write
@@ -39,6 +39,7 @@ def move(database: sqlite3.Connection, old: str, new: str, now: int) -> None:
         _move_one(database, key, check_key(new + key[len(old) :]), now)
     for key in used:
         blobs.forget(database, key)
+    usage.move(database, old, new)
 
 
 def _move_one(database: sqlite3.Connection, old_key: str, new_key: str, now: int) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from core.errors import StaleSnapshot
 from core.messages import Message
 from core.snapshot import Snapshot
-from stores.sqlite import blobs
+from stores.sqlite import blobs, usage
 from stores.sqlite.encode import RING, Prepared, Seen
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -70,6 +70,8 @@ def save(database: sqlite3.Connection, key: str, prepared: Prepared, replaces: i
         assert cursor.lastrowid is not None
         was = Stored(cursor.lastrowid, 0, 0, 0, 0, 0, 0, 0, 0)
     write(database, key, was, prepared)
+    if prepared.snapshot.spent:
+        usage.add(database, key, prepared.snapshot.spent)
 
 
 def write(database: sqlite3.Connection, key: str, was: Stored, prepared: Prepared) -> None:

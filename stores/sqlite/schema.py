@@ -89,6 +89,29 @@ STEPS: tuple[tuple[str, ...], ...] = (
         """,
         "CREATE INDEX blob_used ON blob_uses(blob)",
     ),
+    (
+        # A row a model call, in order of time: what a group of saves adds shares its page, and
+        # what was used since some day lies together. No index: it would be one more page a save.
+        """
+        CREATE TABLE usage(
+            at INTEGER NOT NULL,
+            execution TEXT NOT NULL,
+            call INTEGER NOT NULL,
+            key TEXT NOT NULL,
+            sender TEXT,
+            model TEXT NOT NULL,
+            input INTEGER NOT NULL,
+            output INTEGER NOT NULL,
+            written INTEGER NOT NULL,
+            written_1h INTEGER NOT NULL,
+            read INTEGER NOT NULL,
+            searches INTEGER NOT NULL,
+            cost INTEGER,
+            estimated INTEGER NOT NULL,
+            PRIMARY KEY(at, execution, call)
+        ) WITHOUT ROWID
+        """,
+    ),
 )
 
 _NOT_NOW: Final = {

@@ -243,7 +243,7 @@ def test_the_fields_are_those_of_the_contract_and_no_others() -> None:
         *("version", "revision", "epoch", "created_at", "updated_at", "id"),
         *("model", "system_prompt", "thinking", "effort", "cwd", "chosen"),
         *("spans", "window", "messages", "next_seq"),
-        *("inbox", "turn", "outbox", "sent", "seen", "usage", "gone", "erase"),
+        *("inbox", "turn", "outbox", "sent", "seen", "usage", "gone", "erase", "spent"),
     )
     assert Turn.__struct_fields__ == (
         *("execution", "attempt", "first", "taken", "steps", "started", "shown"),

@@ -8,7 +8,7 @@ do it: a caller that is cancelled meanwhile does not undo it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
@@ -16,7 +16,8 @@ from typing import NamedTuple, Self, TypeVar
 from core.errors import SnapshotUnreadable, StoreCorrupt, StoreUnavailable
 from core.messages import Message
 from core.snapshot import Snapshot
-from core.store import Blob, Blobs, BotStore, Notes, SessionRef, Summary
+from core.store import Blob, Blobs, BotStore, Notes, SessionRef, Summary, UsageRows
+from core.usage import By, Sum
 
 T = TypeVar("T")
 
@@ -92,6 +93,10 @@ class FaultyStore:
     @property
     def notes(self) -> Notes:
         return _FaultyNotes(self)
+
+    @property
+    def usage(self) -> UsageRows:
+        return _FaultyUsage(self)
 
     @property
     def blobs(self) -> Blobs:
@@ -227,6 +232,30 @@ class _FaultyBlobs:
 
     async def get(self, id: str) -> Blob | None:
         return await self._outer._call("blobs.get", id, lambda: self._blobs.get(id))
+
+
+class _FaultyUsage:
+    def __init__(self, store: FaultyStore) -> None:
+        self._outer = store
+        self._usage = store._store.usage
+
+    async def sums(
+        self,
+        by: Sequence[By] = (),
+        *,
+        since: int = 0,
+        until: int | None = None,
+        key: str | None = None,
+        sender: str | None = None,
+    ) -> list[Sum]:
+        return await self._outer._call(
+            "usage.sums",
+            key or "",
+            lambda: self._usage.sums(by, since=since, until=until, key=key, sender=sender),
+        )
+
+    async def forget(self, sender: str) -> int:
+        return await self._outer._call("usage.forget", sender, lambda: self._usage.forget(sender))
 
 
 def _heard(done: asyncio.Future[T]) -> None:

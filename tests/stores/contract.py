@@ -39,10 +39,12 @@ from core.errors import (
 )
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Message, Outbound, Role, Sender, encode_blocks, text_block
-from core.snapshot import Sent, Snapshot, Turn, Usage
+from core.snapshot import Sent, Snapshot, Turn, Usage, stored
 from core.store import Blob, BotStore, SessionRef, SessionStore, Summary
+from core.usage import QUARTER, UNIT, Spent, Sum
 
 EPOCH = "epoch-1"
+DAY = 1_700_006_400_000  # a midnight, UTC
 
 SHORT = ConversationMemory(8, 4)  # a window that a test fills in a few turns
 
@@ -96,6 +98,12 @@ def inbound(name: str, text: str = "hello", key: str = "t:1") -> Inbound:
 
 def text(words: str) -> Raw:
     return encode_blocks([text_block(words)])
+
+
+def spent(execution: str = "e1", call: int = 1, **fields: Any) -> Spent:
+    """A call of some minutes past midnight."""
+    given: dict[str, Any] = {"at": DAY + 7, "model": "m1", "usage": Usage(10, 5, 2, 1), "cost": 100}
+    return Spent(execution, call, **(given | fields))
 
 
 def rich() -> Snapshot:
@@ -160,6 +168,7 @@ def rich() -> Snapshot:
         seen=tuple(f"s{number:020}" for number in range(200)),
         usage=Usage(1, 2, 3, 2**40),
         erase=((5, 6),),
+        spent=(spent("exec-1", 1),),
     )
 
 
@@ -192,11 +201,11 @@ class Chat:
             except StaleSnapshot:
                 continue
 
-    async def _save(self, stored: Snapshot | None, changed: Snapshot) -> Snapshot:
-        if stored:
-            changed = replace(changed, revision=stored.revision + 1)
-        await self.store.save(self.ref, changed, replaces=stored.revision if stored else None)
-        return replace(changed, erase=())
+    async def _save(self, before: Snapshot | None, changed: Snapshot) -> Snapshot:
+        if before:
+            changed = replace(changed, revision=before.revision + 1)
+        await self.store.save(self.ref, changed, replaces=before.revision if before else None)
+        return stored(changed)
 
     async def turn(self, memory: ConversationMemory = BOT_MEMORY, words: str = "fine") -> Snapshot:
         """A whole one, four saves."""
@@ -284,10 +293,10 @@ class StoreContract:
     async def test_gives_back_what_it_was_given(self, store: BotStore) -> None:
         value = rich()
         await store.save(ref("t:1"), value, replaces=None)
-        assert await store.load(ref("t:1")) == replace(value, erase=())
+        assert await store.load(ref("t:1")) == stored(value)
 
     async def test_gives_back_every_field_after_every_save(self, store: BotStore) -> None:
-        value = replace(rich(), erase=())
+        value = stored(rich())
         await store.save(ref("t:1"), value, replaces=None)
         some: list[dict[str, Any]] = [
             {"inbox": value.inbox[2:], "outbox": value.outbox[1:]},
@@ -331,6 +340,7 @@ class StoreContract:
             inbox=tuple(inbound(f"in{number}", "w" * 500) for number in range(20)),
             outbox=tuple(Outbound(f"out{number}", "v" * 500) for number in range(60)),
             erase=(),
+            spent=(),
         )
         await store.save(ref("t:1"), value, replaces=None)
         assert await store.load(ref("t:1")) == value
@@ -390,7 +400,7 @@ class StoreContract:
         assert await keys(store) == ["t:2"]
         assert [summary.key for summary in await listed(store)] == ["t:2"]
         assert await seqs(store, "t:1") == []
-        assert await store.load(ref("t:2")) == replace(rich(), erase=())
+        assert await store.load(ref("t:2")) == stored(rich())
 
     async def test_clearing_what_is_not_there_is_fine(self, store: BotStore) -> None:
         await store.clear(ref("t:1"))
@@ -404,7 +414,7 @@ class StoreContract:
             await store.save(ref("t:1"), rich(), replaces=None)
             assert await store.notes.put("owner", b"42", was=None)
         async with self.open(tmp_path) as store:
-            assert await store.load(ref("t:1")) == replace(rich(), erase=())
+            assert await store.load(ref("t:1")) == stored(rich())
             assert await store.notes.get("owner") == b"42"
             assert await keys(store) == ["t:1"]
 
@@ -427,7 +437,7 @@ class StoreContract:
         assert await store.load(ref("t:1")) == begun(1001)
 
     async def test_a_stale_save_changes_nothing(self, store: BotStore) -> None:
-        value = replace(rich(), erase=())
+        value = stored(rich())
         await store.save(ref("t:1"), value, replaces=None)
         stale = changes.reset(replace(value, revision=5), "other epoch")
         with pytest.raises(StaleSnapshot):
@@ -563,10 +573,10 @@ class StoreContract:
     async def test_what_the_value_holds_is_never_erased(self, store: BotStore) -> None:
         value = replace(rich(), erase=((1, 2), (5, 11)))
         await store.save(ref("t:1"), value, replaces=None)
-        assert await store.load(ref("t:1")) == replace(value, erase=())
+        assert await store.load(ref("t:1")) == stored(value)
         later = replace(value, revision=value.revision + 1, erase=((1, 13),))
         await store.save(ref("t:1"), later, replaces=value.revision)
-        assert await store.load(ref("t:1")) == replace(later, erase=())
+        assert await store.load(ref("t:1")) == stored(later)
         assert await seqs(store, "t:1") == [10, 9, 8, 7, 4, 3]
 
     async def test_reset_erases_the_rows(self, store: BotStore) -> None:
@@ -709,7 +719,7 @@ class StoreContract:
         for key in ("t:-1", "t:-1/7", "t:-1/7/42"):
             assert await store.load(ref(key)) is None
             moved = key.replace("t:-1", "t:-100")
-            expected = changes.move(replace(waiting, erase=()), None, moved)
+            expected = changes.move(stored(waiting), None, moved)
             assert await store.load(ref(moved)) == expected
         assert await keys(store) == ["t:-100", "t:-100/7", "t:-100/7/42"]
         assert await seqs(store, "t:-100") == [10, 9, 8, 7, 4, 3]
@@ -744,7 +754,7 @@ class StoreContract:
         assert await listed(store) == []
         await store.save(ref("t:1"), rich(), replaces=None)
         await store.move("t:1", "t:1")
-        assert await store.load(ref("t:1")) == replace(rich(), erase=())
+        assert await store.load(ref("t:1")) == stored(rich())
 
     @pytest.mark.parametrize("new", ["", "x" * 254, "nul\0", "\ud800"])
     async def test_move_to_what_is_no_key(self, store: BotStore, new: str) -> None:
@@ -753,7 +763,7 @@ class StoreContract:
         with pytest.raises(InvalidKey):
             await store.move("t:1", new)
         assert [summary.key for summary in await listed(store)] == ["t:1", "t:1/7"]
-        assert await store.load(ref("t:1")) == replace(rich(), id="t:1", erase=())
+        assert await store.load(ref("t:1")) == replace(rich(), id="t:1", erase=(), spent=())
 
     async def test_move_onto_one_that_is_there(self, store: BotStore) -> None:
         old, new = Chat(store, "t:1"), Chat(store, "t:2")
@@ -792,7 +802,7 @@ class StoreContract:
         assert values[0] is not None
         merged = changes.move(values[0], values[1], "t:2")
         await store.move("t:1", "t:2")
-        assert await store.load(ref("t:2")) == replace(merged, erase=())
+        assert await store.load(ref("t:2")) == stored(merged)
         fence = changes.Fence(EPOCH, merged.turn.execution if merged.turn else "")
         value = await new.update(
             lambda value: changes.commit(value, fence, [text("end")], ["x"], Usage(), now=2)
@@ -1124,6 +1134,115 @@ class StoreContract:
         await store.clear(ref("t:1"))
         assert await store.blobs.get(id) is not None
 
+    # ------------------------------------------------------------------ what calls used
+
+    async def pay(self, store: BotStore, key: str, *rows: Spent) -> None:
+        await Chat(store, key).update(lambda value: replace(value, spent=rows))
+
+    async def test_what_a_call_used_comes_with_the_save(self, store: BotStore) -> None:
+        assert await store.usage.sums() == []
+        await self.pay(store, "t:1", spent(sender="t:42"), spent(call=2, usage=Usage(1, 1), cost=3))
+        assert await store.load(ref("t:1")) == begun()
+        assert await store.usage.sums() == [Sum(calls=2, usage=Usage(11, 6, 2, 1), cost=103)]
+        [first, second] = await store.usage.sums(("sender", "key", "model"))
+        assert (first.sender, first.key, first.model, first.calls) == (None, "t:1", "m1", 1)
+        assert (second.sender, second.cost, second.usage) == ("t:42", 100, Usage(10, 5, 2, 1))
+
+    async def test_a_call_is_counted_once(self, store: BotStore) -> None:
+        estimate = spent(estimated=True, usage=Usage(0, 4096, 999), cost=9_999, sender="t:42")
+        for _ in range(3):
+            await self.pay(store, "t:1", estimate)
+        [one] = await store.usage.sums()
+        assert one == Sum(calls=1, estimated=1, usage=Usage(0, 4096, 999), cost=9_999)
+        known = spent(usage=Usage(1, 2, 3, 4, 2, 1), cost=None, model="m2")
+        for row in (known, known, estimate):
+            await self.pay(store, "t:1", row)
+        [one] = await store.usage.sums(("sender", "model"))
+        assert one == Sum(
+            sender="t:42", model="m2", calls=1, unpriced=1, usage=Usage(1, 2, 3, 4, 2, 1)
+        )
+
+    async def test_a_stale_save_has_used_nothing(self, store: BotStore) -> None:
+        await store.save(ref("t:1"), begun(), replaces=None)
+        for replaces in (None, 7):
+            with pytest.raises(StaleSnapshot):
+                await store.save(ref("t:1"), replace(begun(), spent=(spent(),)), replaces=replaces)
+        assert await store.usage.sums() == []
+
+    async def test_sums_by_time(self, store: BotStore) -> None:
+        month = 31 * 86_400_000
+        for number, at in enumerate((DAY - 1, DAY, DAY + QUARTER - 1, DAY + QUARTER, DAY + month)):
+            await self.pay(store, "t:1", spent(f"e{number}", at=at, cost=number))
+        quarters = await store.usage.sums(("quarter",))
+        first = DAY // QUARTER
+        late = first + month // QUARTER
+        assert [(each.quarter, each.cost) for each in quarters] == [
+            (first - 1, 0),
+            (first, 3),
+            (first + 1, 3),
+            (late, 4),
+        ]
+        assert (await store.usage.sums(since=DAY))[0].calls == 4
+        assert (await store.usage.sums(since=DAY, until=DAY + QUARTER))[0].calls == 2
+        assert await store.usage.sums(until=DAY - 1) == []
+        assert await store.usage.sums(since=DAY + month + 1) == []
+
+    async def test_sums_of_one_conversation_and_of_one_person(self, store: BotStore) -> None:
+        await self.pay(store, "t:2", spent("e2", sender="t:7"), spent("e2", 2, sender="t:42"))
+        await self.pay(store, "t:1", spent("e1", sender="t:7"))
+        assert [each.key for each in await store.usage.sums(("key",))] == ["t:1", "t:2"]
+        assert (await store.usage.sums(key="t:2"))[0].calls == 2
+        assert (await store.usage.sums(sender="t:7"))[0].calls == 2
+        assert (await store.usage.sums(key="t:2", sender="t:7"))[0].calls == 1
+        assert await store.usage.sums(key="t:3") == []
+
+    async def test_sums_are_exact(self, store: BotStore) -> None:
+        cost = 9_000_000 * UNIT + 1
+        await self.pay(store, "t:1", *(spent(call=call, cost=cost) for call in range(1, 5)))
+        assert (await store.usage.sums())[0].cost == 4 * cost
+
+    async def test_what_was_used_outlives_its_conversation(self, store: BotStore) -> None:
+        await self.pay(store, "t:1", spent())
+        await store.clear(ref("t:1"))
+        await self.pay(store, "t:1", spent("e2"))
+        await store.set_aside(ref("t:1"))
+        assert [(each.key, each.calls) for each in await store.usage.sums(("key",))] == [("t:1", 2)]
+
+    async def test_what_was_used_moves_along(self, store: BotStore) -> None:
+        for number, key in enumerate(("t:1", "t:1/7", "t:11", "t:2")):
+            await self.pay(store, key, spent(f"e{number}"))
+        for _ in range(2):
+            await store.move("t:1", "t:2")
+            sums = await store.usage.sums(("key",))
+            assert [(each.key, each.calls) for each in sums] == [
+                ("t:11", 1),
+                ("t:2", 2),
+                ("t:2/7", 1),
+            ]
+        # One that was under way goes on where it is.
+        await self.pay(store, "t:2", spent("e0", cost=5))
+        assert (await store.usage.sums(key="t:2"))[0].cost == 105
+
+    async def test_a_person_is_forgotten_and_the_sums_stay(self, store: BotStore) -> None:
+        estimate = spent(sender="t:42", estimated=True)
+        await self.pay(store, "t:1", estimate, spent("e2", sender="t:7"))
+        assert await store.usage.forget("t:42") == 1
+        assert await store.usage.forget("t:42") == 0
+        await self.pay(store, "t:1", spent(sender="t:42"))
+        sums = await store.usage.sums(("sender", "key"))
+        assert [(each.sender, each.key, each.estimated) for each in sums] == [
+            (None, "", 0),
+            ("t:7", "t:1", 0),
+        ]
+
+    async def test_another_object_finds_what_was_used(self, tmp_path: Path) -> None:
+        if not self.durable:
+            pytest.skip("this store lives as long as its object")
+        async with self.open(tmp_path) as store:
+            await self.pay(store, "t:1", spent())
+        async with self.open(tmp_path) as store:
+            assert (await store.usage.sums())[0].cost == 100
+
     # ------------------------------------------------------------------ its life
 
     async def test_closed_is_unavailable(self, tmp_path: Path) -> None:
@@ -1190,7 +1309,7 @@ class StoreContract:
                             offset = value.next_seq - 1
                             rows[key] |= {seq + offset for seq in rows[other]}
                         rows[other] = _left(rows[key], moved) | {row.seq for row in moved.rows}
-                        values[other] = replace(moved, erase=())
+                        values[other] = stored(moved)
                         del values[key]
                 elif value is None:
                     first = begun(revision=number * 1000, epoch=f"epoch {number}")
@@ -1201,7 +1320,7 @@ class StoreContract:
                     changed = replace(changed, revision=value.revision + 1, updated_at=number)
                     await store.save(ref(key), changed, replaces=value.revision)
                     rows[key] = _left(rows[key], changed) | {row.seq for row in changed.rows}
-                    values[key] = replace(changed, erase=())
+                    values[key] = stored(changed)
                 await self._compare(store, values, rows)
 
     async def _compare(

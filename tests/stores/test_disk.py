@@ -32,7 +32,7 @@ from core.errors import (
     StoreInUse,
     StoreUnavailable,
 )
-from core.snapshot import Snapshot
+from core.snapshot import Snapshot, stored
 from core.store import BotStore, SessionRef
 from stores.disk import DiskStore, envelope, files
 from tests.stores.contract import (
@@ -46,6 +46,7 @@ from tests.stores.contract import (
     listed,
     ref,
     rich,
+    spent,
 )
 
 
@@ -159,7 +160,7 @@ async def test_modes_do_not_depend_on_the_umask(folder: Path) -> None:
     found = list(folder.rglob("*"))
     assert {file.stat().st_mode & 0o777 for file in found if file.is_file()} == {0o600}
     assert {file.stat().st_mode & 0o777 for file in (folder, *found) if file.is_dir()} == {0o700}
-    assert len([file for file in found if file.is_file()]) == 4
+    assert len([file for file in found if file.is_file()]) == 5  # what a call used among them
 
 
 async def test_a_cancelled_close_closes(folder: Path) -> None:
@@ -200,7 +201,7 @@ async def test_a_path_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "my.session"
     async with DiskStore.shared() as store:
-        value = replace(rich(), erase=())
+        value = stored(rich())
         assert await store.load(in_file(file)) is None
         await store.save(in_file(file), value, replaces=None)
         assert await store.load(in_file(file)) == value
@@ -479,3 +480,35 @@ async def test_blobs_are_there_beside_conversations_in_files_of_their_own(
         assert await store.blobs.get(id) is not None
         await store.clear(own)
         assert await store.blobs.get(id) is None
+
+
+async def test_what_a_crash_cut_off_is_no_line(folder: Path) -> None:
+    async with DiskStore(folder) as store:
+        await store.save(ref("t:1"), replace(begun(), spent=(spent(),)), replaces=None)
+    [file] = (folder / "usage").iterdir()
+    assert file.name == "2023-11.jsonl"
+    file.write_bytes(file.read_bytes() + b'\n{"key":"t:1","spent":{"execution":"e2",\xff')
+    async with DiskStore(folder) as store:
+        assert (await store.usage.sums())[0].calls == 1
+        later = replace(begun(1001), spent=(spent("e3"),))
+        await store.save(ref("t:1"), later, replaces=1000)
+        assert (await store.usage.sums())[0].calls == 2
+
+
+async def test_what_calls_used_is_a_file_a_month(folder: Path) -> None:
+    async with DiskStore(folder) as store:
+        rows = (spent(), spent("e2", at=spent().at + 31 * 86_400_000, sender="t:42"))
+        await store.save(ref("t:1"), replace(begun(), spent=rows), replaces=None)
+        assert sorted(file.name for file in (folder / "usage").iterdir()) == [
+            "2023-11.jsonl",
+            "2023-12.jsonl",
+        ]
+        assert await store.usage.forget("t:42") == 1
+    assert not any(b"t:42" in file.read_bytes() for file in (folder / "usage").iterdir())
+
+
+async def test_a_file_of_its_own_keeps_no_account(folder: Path) -> None:
+    own = SessionRef("t:1", options={"path": str(folder.parent / "own.json")})
+    async with DiskStore(folder) as store:
+        await store.save(own, replace(begun(), spent=(spent(),)), replaces=None)
+        assert await store.usage.sums() == []

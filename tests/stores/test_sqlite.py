@@ -32,7 +32,7 @@ from core.errors import (
 )
 from core.memory import ConversationMemory
 from core.messages import Outbound
-from core.snapshot import Snapshot
+from core.snapshot import Snapshot, stored
 from core.store import Blob, BotStore
 from stores.sqlite import SQLiteStore, encode, save, schema
 from tests.stores.contract import (
@@ -223,7 +223,7 @@ async def test_an_older_schema_is_brought_up(path: Path, monkeypatch: pytest.Mon
         await opens(path, read_only=True)
     for _ in range(2):
         async with SQLiteStore(path) as store:
-            assert await store.load(ref("t:1")) == replace(rich(), erase=())
+            assert await store.load(ref("t:1")) == stored(rich())
     with behind(path) as connection:
         assert connection.execute("SELECT * FROM later").fetchall() == [(1,)]
 
@@ -685,7 +685,7 @@ async def test_the_head_stays_small(store: SQLiteStore, path: Path) -> None:
     assert head < 16 << 10
     assert bodies == 1 + 20 + 40
     seen = await statements(store)
-    fewer = replace(value, revision=value.revision + 1, outbox=value.outbox[1:], erase=())
+    fewer = replace(value, revision=value.revision + 1, outbox=value.outbox[1:], erase=(), spent=())
     await store.save(ref("t:1"), fewer, replaces=value.revision)
     assert lengths()[1] == bodies - 1
     assert not [sql for sql in seen if sql.startswith("INSERT")]

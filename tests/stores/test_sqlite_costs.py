@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from core import changes, outbox
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Role
-from core.snapshot import Snapshot, Usage
+from core.snapshot import Snapshot, Usage, stored
 from core.store import SessionRef
+from core.usage import Spent
 from stores.sqlite import SQLiteStore
 from tests.stores.contract import EPOCH, begun, inbound, ref, text
 
@@ -41,27 +42,33 @@ async def talked(store: SQLiteStore, key: SessionRef, messages: int) -> Snapshot
 class Turns:
     """Ordinary turns, and the statements that each of their saves and loads ran."""
 
-    def __init__(self, store: SQLiteStore, key: SessionRef, value: Snapshot) -> None:
+    def __init__(
+        self, store: SQLiteStore, key: SessionRef, value: Snapshot, *, reserving: bool
+    ) -> None:
+        self.reserving = reserving
         self.store = store
         self.key = key
         self.value = value
         self.number = 0
 
-    async def _save(self, changed: Snapshot) -> None:
+    async def _save(self, changed: Snapshot, *spent: Spent) -> None:
         assert changed is not self.value
         revision = self.value.revision
-        changed = replace(changed, revision=revision + 1)
+        changed = replace(changed, revision=revision + 1, spent=spent)
         await self.store.save(self.key, changed, replaces=revision)
-        self.value = replace(changed, erase=())
+        self.value = stored(changed)
 
     async def turn(self) -> None:
         name = f"turn{self.number:016}"
         self.number += 1
         await self._save(changes.accept(self.value, inbound(name, "q " * 80)))
-        await self._save(changes.start(self.value, execution=name, now=2, memory=BOT_MEMORY))
+        row = Spent(name, 1, self.number, "m", Usage(0, 4096), 9, estimated=True, sender="t:42")
+        started = changes.start(self.value, execution=name, now=2, memory=BOT_MEMORY)
+        await self._save(started, *([row] if self.reserving else []))
         answer, fence = "a " * 300, changes.Fence(EPOCH, name)
         await self._save(
-            changes.commit(self.value, fence, [text(answer)], [answer], Usage(1, 1), 3)
+            changes.commit(self.value, fence, [text(answer)], [answer], Usage(1, 1), 3),
+            replace(row, usage=Usage(1, 1), cost=1, estimated=False),
         )
         part = self.value.next_part
         assert part is not None
@@ -69,12 +76,12 @@ class Turns:
         assert await self.store.load(self.key) == self.value
 
 
-async def measured(path: Path, messages: int) -> dict[str, object]:
+async def measured(path: Path, messages: int, *, reserving: bool = False) -> dict[str, object]:
     async with SQLiteStore(path) as store:
         value = await talked(store, ref("t:1"), messages)
     # Opened anew, the log is empty and grows from here.
     async with SQLiteStore(path) as store:
-        turns = Turns(store, ref("t:1"), value)
+        turns = Turns(store, ref("t:1"), value, reserving=reserving)
         await turns.turn()
         written: list[str] = []
         read: list[str] = []
@@ -110,22 +117,27 @@ def _shape(sql: str) -> str:
     return sql.split("(", maxsplit=1)[0].split("=", maxsplit=1)[0]
 
 
-async def test_a_turn_costs_the_same_after_ten_thousand_messages(tmp_path: Path) -> None:
-    few = await measured(tmp_path / "few.db", 200)
-    many = await measured(tmp_path / "many.db", 10_000)
+@pytest.mark.parametrize("reserving", [False, True], ids=["plain", "with a budget"])
+async def test_a_turn_costs_the_same_after_ten_thousand_messages(
+    tmp_path: Path, reserving: bool
+) -> None:
+    few = await measured(tmp_path / "few.db", 200, reserving=reserving)
+    many = await measured(tmp_path / "many.db", 10_000, reserving=reserving)
     assert many["turns"] == few["turns"]
     assert many["bytes"] == few["bytes"]
 
 
-async def test_what_a_turn_costs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reserving", [False, True], ids=["plain", "with a budget"])
+async def test_what_a_turn_costs(tmp_path: Path, reserving: bool) -> None:
     """The figures themselves: whoever adds a statement or a row to a turn sees it here."""
-    costs = await measured(tmp_path / "few.db", 200)
+    costs = await measured(tmp_path / "few.db", 200, reserving=reserving)
     turns = costs["turns"]
     assert isinstance(turns, list)
     for statements, reads, rows, commits in turns:
         assert commits == 4
-        assert rows == 1 + 1 + 1 + 4  # an id seen, two messages, four heads
-        # BEGIN, SELECT, UPDATE, COMMIT a save; an id seen, two messages
-        assert statements.total() == 4 * 4 + 3
+        # an id seen, two messages, four heads; what the call used, with a budget twice
+        assert rows == 1 + 1 + 1 + 4 + 1 + reserving
+        # BEGIN, SELECT, UPDATE, COMMIT a save; an id seen, two messages, what the call used
+        assert statements.total() == 4 * 4 + 3 + 1 + reserving
         assert reads.total() == 4
-    assert costs["bytes"] == pytest.approx(45_000, rel=0.1)
+    assert costs["bytes"] == pytest.approx(53_000 if reserving else 49_000, rel=0.1)
