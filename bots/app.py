@@ -15,11 +15,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Protocol, runtime_checkable
 
 from bots.console import OWNER, Console
+from bots.models import build_client
 from bots.plugins import load_adapter, load_tool
 from bots.settings import Settings
 from core.adapter import Acceptance, Adapter, Refused
 from core.agent import Agent
-from core.claude import Claude
 from core.clock import Clock, SystemClock
 from core.conversations import Conversations, Options
 from core.engine import EmbeddedEngine
@@ -62,6 +62,7 @@ def build_agent(settings: Settings) -> Agent:
     return Agent(
         name=section.name,
         model=section.model,
+        fallback=section.fallback,
         instructions=section.instructions,
         thinking=section.thinking,
         effort=section.effort,
@@ -211,16 +212,16 @@ class _Program:
         *,
         console: Console | None = None,
     ) -> None:
-        key = settings.anthropic.api_key
         self._settings = settings
         self._store = store
         self._adapters = adapters
         self._console = console
-        self._client = Claude(key.get_secret_value() if key else None, settings.anthropic.base_url)
+        self._agent = build_agent(settings)
+        self._client = build_client(settings)
         self._engine = EmbeddedEngine(clock, concurrency=settings.engine.concurrency)
         self._conversations = Conversations(
             store,
-            build_agent(settings),
+            self._agent,
             self._client,
             adapters,
             gate,
@@ -244,7 +245,7 @@ class _Program:
                 asyncio.create_task(adapter.run(self._accept), name=adapter.name)
                 for adapter in self._adapters
             ]
-            warming = asyncio.create_task(self._client.warm(), name="warming")
+            warming = asyncio.create_task(self._client.warm(self._agent.provider), name="warming")
             stopping = asyncio.create_task(stop.wait(), name="stop")
             emit("running", adapters=",".join(adapter.name for adapter in self._adapters))
             try:

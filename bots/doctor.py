@@ -15,8 +15,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from bots.models import build_client
 from bots.plugins import load_adapter, load_tool
 from bots.secrets import redacting
+from bots.sections import AnthropicSection, OpenAISection
 from bots.settings import Settings
 from core.errors import ConfigError, StoreError
 from core.gate import OWNER
@@ -60,7 +62,8 @@ async def check(settings: Settings, config_path: Path | None = None) -> list[Fin
         *_config(settings, config_path),
         *[finding async for finding in _store(settings)],
         *[finding async for finding in _telegram(settings)],
-        await _model(settings),
+        await _model(settings, settings.agent.model),
+        *[await _model(settings, other) for other in (settings.agent.fallback,) if other],
     ]
     return [
         msgspec.structs.replace(each, text=redact(each.text), cure=redact(each.cure))
@@ -211,11 +214,51 @@ def _webhook(info: WebhookInfo) -> Finding:
 # --- model ------------------------------------------------------------------------------------
 
 
-async def _model(settings: Settings) -> Finding:
-    section = settings.anthropic
-    provider, _, name = settings.agent.model.rpartition("/")
-    if provider not in ("", "anthropic"):
-        return _well("model", f"{settings.agent.model}: not looked at")
+async def _model(settings: Settings, model: str) -> Finding:
+    provider, slash, name = model.partition("/")
+    if not slash:
+        provider, name = "anthropic", model
+    try:
+        build_client(settings)
+    except ConfigError as error:
+        return _wrong("model", str(error), CONFIG, "install it, or name another model")
+    if provider == "anthropic":
+        return await _anthropic(settings.anthropic, name)
+    if provider == "openai":
+        return await _openai(settings.openai, name)
+    # Their clients can list no models.
+    return _well("model", f"{model}: cannot be looked at; the first message will tell")
+
+
+async def _openai(section: OpenAISection, name: str) -> Finding:
+    if section.api_key is None and section.base_url is None:
+        cure = "set OPENAI_API_KEY in .env; https://platform.openai.com has it"
+        return _wrong("model", "there is no key", MODEL, cure)
+    import openai
+
+    client = openai.AsyncOpenAI(
+        api_key=section.api_key.get_secret_value() if section.api_key else "none",
+        base_url=section.base_url,
+        timeout=_PATIENCE,
+        max_retries=0,
+    )
+    try:
+        async with client:
+            known = [each.id async for each in client.models.list()]
+    except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+        cure = "correct OPENAI_API_KEY, or what it may do"
+        return _wrong("model", f"the key was refused ({error.status_code})", MODEL, cure)
+    except openai.APIStatusError as error:
+        return _wrong("model", f"answer {error.status_code}", MODEL, "try again later")
+    except openai.APIError as error:
+        text = f"no answer from {client.base_url} ({type(error).__name__})"
+        return _wrong("model", text, MODEL, "try again; look at network and base_url")
+    if name not in known:
+        return _wrong("model", f"{client.base_url} has no {name}", MODEL, "correct [agent] model")
+    return _well("model", f"{name} is there")
+
+
+async def _anthropic(section: AnthropicSection, name: str) -> Finding:
     if section.api_key is None:
         cure = "set ANTHROPIC_API_KEY in .env; https://platform.claude.com has it"
         return _wrong("model", "there is no key", MODEL, cure)

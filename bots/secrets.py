@@ -18,6 +18,7 @@ SECRET: Final = "[secret]"
 _VARIABLES: Final = (
     ("TELEGRAM_BOT_TOKEN", re.compile(r"(?<!\d)\d{6,}:[A-Za-z0-9_-]{30,}")),
     ("ANTHROPIC_API_KEY", re.compile(r"sk-ant-[A-Za-z0-9_-]{6,}")),
+    ("OPENAI_API_KEY", re.compile(r"sk-(?!ant-)[A-Za-z0-9_-]{20,}")),
     ("SLACK_BOT_TOKEN", re.compile(r"xox[a-z]-[A-Za-z0-9-]{6,}")),
     ("SLACK_APP_TOKEN", re.compile(r"xapp-[A-Za-z0-9-]{6,}")),
 )

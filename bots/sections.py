@@ -94,11 +94,30 @@ class Section(BaseModel):
     __str__ = __repr__
 
 
+PROVIDERS: Final = ("anthropic", "openai", "bedrock", "vertex", "foundry")
+
+
+def _check_model(value: str) -> str:
+    provider, slash, _ = value.partition("/")
+    if slash and provider not in PROVIDERS:
+        raise ValueError(
+            f"no provider {provider!r}: want one of {', '.join(PROVIDERS)} before the /"
+        )
+    return value
+
+
+ModelName = Annotated[str, StringConstraints(pattern=A_WORD), AfterValidator(_check_model)]
+
+
 class AgentSection(Section):
-    """:param tools: ``path/to/file.py:name``, relative to the config file"""
+    """
+    :param fallback: the model that takes over when the first cannot answer
+    :param tools: ``path/to/file.py:name``, relative to the config file
+    """
 
     name: Text = "assistant"
-    model: Annotated[str, StringConstraints(pattern=A_WORD)] = "anthropic/claude-sonnet-5-5"
+    model: ModelName = "anthropic/claude-sonnet-5-5"
+    fallback: ModelName | None = None
     instructions: str = INSTRUCTIONS
     thinking: Literal["adaptive", "disabled"] | None = None
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
@@ -148,11 +167,47 @@ class TelegramSection(Section):
     token: Annotated[SecretStr, AfterValidator(_check_token)] | None = None
 
 
+Key = Annotated[SecretStr, AfterValidator(_check_key)]
+
+
 class AnthropicSection(Section):
     """:param base_url: None for the client's own"""
 
     base_url: Url | None = None
-    api_key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
+    api_key: Key | None = None
+
+
+class OpenAISection(Section):
+    """:param base_url: of a server that is compatible with OpenAI's; None for OpenAI's own"""
+
+    base_url: Url | None = None
+    api_key: Key | None = None
+
+
+class BedrockSection(Section):
+    """Credentials are found as every AWS client finds them."""
+
+    region: Text | None = None
+    base_url: Url | None = None
+
+
+class VertexSection(Section):
+    """Credentials are found as every Google client finds them.
+
+    :param project: the project id
+    """
+
+    region: Text | None = None
+    project: Text | None = None
+    base_url: Url | None = None
+
+
+class FoundrySection(Section):
+    """:param resource: the name before ``.services.ai.azure.com``; not beside `base_url`"""
+
+    resource: Text | None = None
+    base_url: Url | None = None
+    api_key: Key | None = None
 
 
 class EngineSection(Section):
@@ -209,6 +264,10 @@ class Settings(BaseSettings):
     store: StoreSection = StoreSection()
     telegram: TelegramSection = TelegramSection()
     anthropic: AnthropicSection = AnthropicSection()
+    openai: OpenAISection = OpenAISection()
+    bedrock: BedrockSection = BedrockSection()
+    vertex: VertexSection = VertexSection()
+    foundry: FoundrySection = FoundrySection()
     engine: EngineSection = EngineSection()
     adapters: dict[Name, AdapterSection] = {}
     log: LogSection = LogSection()
@@ -245,7 +304,12 @@ class Settings(BaseSettings):
 
     def secrets(self) -> tuple[str, ...]:
         """Every value that must never be shown: for the log, which takes them out."""
-        known = (self.telegram.token, self.anthropic.api_key)
+        known = (
+            self.telegram.token,
+            self.anthropic.api_key,
+            self.openai.api_key,
+            self.foundry.api_key,
+        )
         return (
             *(secret.get_secret_value() for secret in known if secret is not None),
             *(text for adapter in self.adapters.values() for text in guarded(adapter.options)),

@@ -32,6 +32,9 @@ VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
     "TELEGRAM_BOT_TOKEN": ("telegram", "token"),
     "ANTHROPIC_API_KEY": ("anthropic", "api_key"),
     "ANTHROPIC_BASE_URL": ("anthropic", "base_url"),
+    "OPENAI_API_KEY": ("openai", "api_key"),
+    "OPENAI_BASE_URL": ("openai", "base_url"),
+    "ANTHROPIC_FOUNDRY_API_KEY": ("foundry", "api_key"),
 }
 # Ours, but no settings: they work in the environment only.
 _NO_SETTINGS: Final = ("CHINWAG_CONFIG", "CHINWAG_FAILPOINT", "CHINWAG_REQUIRE")

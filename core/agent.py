@@ -16,6 +16,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """
     :param description: what another agent's model is told of it, when it is one of its `agents`
     :param model: ``provider/name``, or the name alone
+    :param fallback: the model that takes over when the first cannot answer, as long as nothing of
+        the answer was shown; for the rest of that turn
     :param memory: what a conversation begins with, and how much of it is sent
     :param agents: other agents that it may ask, each as a tool of that agent's name
     :param session_id: runs that share it are one conversation
@@ -32,6 +34,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "assistant"
     description: str = ""
     model: str = "anthropic/claude-sonnet-5-5"
+    fallback: str | None = None
     instructions: str = "You are a helpful assistant."
     tools: tuple[Tool, ...] = ()
     agents: tuple[Agent, ...] = ()
@@ -73,6 +76,12 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it can be asked again after a crash: all of its tools can be called again."""
         tools = all(tool.repeatable for tool in self.tools)
         return tools and all(each.repeatable for each in self.agents)
+
+    @property
+    def provider(self) -> str:
+        """Empty when the model was named without one."""
+        provider, slash, _ = self.model.partition("/")
+        return provider if slash else ""
 
     @property
     def model_name(self) -> str:

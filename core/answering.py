@@ -157,28 +157,18 @@ class Answering:
         asked: Inbound,
         show: Callable[[str], bool],
     ) -> Finished:
-        """With the model that the chat chose; when that is gone, with the configured one."""
-        agent = self._agent_for(snapshot)
-        place = Place(session_key=key, execution=fence.execution, sender=asked.sender.id)
-        journal = _Journal(self._snapshots, key, fence, self._clock)
-        while True:
-            try:
-                return await run_turn(
-                    agent,
-                    self._client,
-                    snapshot.messages,
-                    turn.steps,
-                    journal,
-                    show,
-                    started=turn.started,
-                    place=place,
-                    clock=self._clock,
-                )
-            except ModelNotFound as error:
-                if agent.model == self._agent.model:
-                    raise
-                trouble("model.replaced", key, gone=agent.model, error=str(error))
-                agent = replace(agent, model=self._agent.model)
+        return await run_turn(
+            self._agent_for(snapshot),
+            self._client,
+            snapshot.messages,
+            turn.steps,
+            _Journal(self._snapshots, key, fence, self._clock),
+            show,
+            started=turn.started,
+            configured=self._agent.model,
+            place=Place(session_key=key, execution=fence.execution, sender=asked.sender.id),
+            clock=self._clock,
+        )
 
     async def _commit(
         self,

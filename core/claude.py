@@ -1,10 +1,14 @@
-"""Claude: the ModelClient over Anthropic's Messages API, and the only file that imports anthropic.
+"""Claude: the ModelClient over the Messages API, and the only file that imports anthropic.
+
+At Anthropic itself, or on Amazon Bedrock, Google Vertex and Microsoft Foundry, by their clients.
 
 The official client does what it does well: credentials, headers, transport, errors. The request is
 spliced from the stored JSON and passed as bytes (its own `create` deep-copies the history), and the
 stream is read by `core.sse`. The SDK is imported with the first request, for it takes 1.6 s.
 Facts about the SDK (2.14): `client.post(content=bytes)` is public; an error inside a stream is no
-APIStatusError of its own; broken connections are httpx2 errors, not anthropic ones.
+APIStatusError of its own; broken connections are httpx2 errors, not anthropic ones. Of its two
+clients for Bedrock the newer speaks the plain format (`BedrockMantle`), and the one for Vertex
+makes its address from a body that it can look into.
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import msgspec
 
@@ -37,10 +41,22 @@ _BEGINNINGS: Final = {
 }
 
 
+Platform = Literal["anthropic", "bedrock", "vertex", "foundry"]
+_CLIENTS: Final[Mapping[Platform, str]] = {
+    "anthropic": "AsyncAnthropic",
+    "bedrock": "AsyncAnthropicBedrockMantle",
+    "vertex": "AsyncAnthropicVertex",
+    "foundry": "AsyncAnthropicFoundry",
+}
+
+
 class Claude:
     """
-    :param api_key: None: the environment's ``ANTHROPIC_API_KEY``
-    :param base_url: None: Anthropic's own
+    :param api_key: None: the environment's ``ANTHROPIC_API_KEY``; on another platform, what its own
+        client finds
+    :param base_url: None: the platform's own
+    :param platform: on another than Anthropic's, models have that platform's names
+    :param options: further arguments of the platform's client, such as `region` and `project_id`
     :param silence: seconds without a byte after which a stream is given up
     """
 
@@ -49,13 +65,19 @@ class Claude:
         api_key: str | None = None,
         base_url: str | None = None,
         *,
+        platform: Platform = "anthropic",
+        options: Mapping[str, Any] = {},
         silence: float = SILENCE_SECONDS,
     ) -> None:
+        # A key of Anthropic's is nothing that another platform should see.
+        found = os.environ.get("ANTHROPIC_API_KEY", "") if platform == "anthropic" else ""
         # Out of a file it often comes with a line end, which no header can hold.
-        self._api_key = (api_key or os.environ.get("ANTHROPIC_API_KEY", "")).strip()
+        self._api_key = (api_key or found).strip()
         self._base_url = base_url
+        self._platform: Platform = platform
+        self._options = dict(options)
         self._silence = silence
-        self._client: anthropic.AsyncAnthropic | None = None
+        self._client: Any = None  # the four clients have no common base
         self._importing = asyncio.Lock()
 
     async def warm(self) -> None:
@@ -87,20 +109,32 @@ class Claude:
             await self._client.close()
             self._client = None
 
-    async def _open(self, client: anthropic.AsyncAnthropic, body: bytes) -> Any:
+    async def _open(self, client: Any, body: bytes) -> Any:
         import anthropic
+        import httpx2
 
-        stream = await client.post(
-            "/v1/messages",
-            content=body,
-            cast_to=object,
-            stream=True,
-            stream_cls=anthropic.AsyncStream[object],
-        )
+        given: dict[str, Any] = {"content": body}
+        if self._platform == "vertex":
+            given = {"body": msgspec.json.decode(body)}
+        try:
+            stream = await client.post(
+                "/v1/messages",
+                **given,
+                cast_to=object,
+                stream=True,
+                stream_cls=anthropic.AsyncStream[object],
+            )
+        except (anthropic.APIError, httpx2.HTTPError, TimeoutError):
+            raise
+        except Exception as error:
+            # Before anything is sent, other platforms look for credentials in many places, with
+            # libraries of their own. What those say may hold anything.
+            what = f"{self._platform}: no credentials could be had: {type(error).__name__}"
+            raise ModelRefusedKey(what) from None
         return stream.response
 
-    async def _connected(self) -> anthropic.AsyncAnthropic:
-        if not self._api_key:
+    async def _connected(self) -> Any:
+        if self._platform == "anthropic" and not self._api_key:
             raise ModelRefusedKey("there is no ANTHROPIC_API_KEY")
         if self._client is None:
             await self.warm()
@@ -110,18 +144,22 @@ class Claude:
             import httpx2
 
             timeout = httpx2.Timeout(self._silence, connect=CONNECT_SECONDS)
-            self._client = anthropic.AsyncAnthropic(
-                api_key=self._api_key,
-                base_url=self._base_url,
-                max_retries=0,
-                timeout=timeout,
-                http_client=anthropic.DefaultAioHttpClient(timeout=timeout),
-                open_telemetry=False,
-            )
+            given = {"api_key": self._api_key, "base_url": self._base_url, **self._options}
+            try:
+                self._client = getattr(anthropic, _CLIENTS[self._platform])(
+                    **{name: value for name, value in given.items() if value},
+                    max_retries=0,
+                    timeout=timeout,
+                    http_client=anthropic.DefaultAioHttpClient(timeout=timeout),
+                    open_telemetry=False,
+                )
+            except (anthropic.AnthropicError, ValueError) as error:
+                # No region, no key, no project: its sentence names what is missing, not a value.
+                raise ModelRefusedKey(f"{self._platform}: {error}") from error
         return self._client
 
     def __repr__(self) -> str:
-        return f"Claude(base_url={self._base_url!r})"
+        return f"Claude(platform={self._platform!r}, base_url={self._base_url!r})"
 
 
 def encode_request(request: Request) -> bytes:

@@ -22,6 +22,8 @@ class Request(msgspec.Struct, frozen=True):
     """One question to a model.
 
     :param model: the provider's name of it, without a provider prefix
+    :param provider: which of several clients it is for (`core.providers`); a client itself does
+        not look at it
     :param system: texts of the system parameter, in order
     :param messages: a valid history that ends with a user message
     :param tools: the provider's JSON of each tool
@@ -38,6 +40,7 @@ class Request(msgspec.Struct, frozen=True):
     max_tokens: int = 4096
     thinking: str | None = None
     effort: str | None = None
+    provider: str = ""
 
 
 class ToolCall(msgspec.Struct, frozen=True):

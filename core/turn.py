@@ -13,11 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from core import delegation, history
 from core.agent import Agent
 from core.clock import Clock
-from core.errors import ModelRejected, ModelUnavailable
+from core.errors import (
+    ModelError,
+    ModelNotFound,
+    ModelRefusedKey,
+    ModelRejected,
+    ModelUnavailable,
+)
 from core.events import emit, trouble
 from core.execution import Execution
 from core.failpoints import failpoint
@@ -83,6 +90,7 @@ async def run_turn(
     show: Show | None = None,
     *,
     started: tuple[str, ...] = (),
+    configured: str | None = None,
     place: Place,
     clock: Clock,
     chance: Callable[[], float] = random.random,
@@ -91,12 +99,23 @@ async def run_turn(
     :param messages: the history in its window
     :param steps: the turn's own messages so far: at first what the person said
     :param started: calls of the last step that were about to run when an earlier attempt ended
+    :param configured: the model that answers when the agent's own, which a chat chose, is gone
     :raises Fenced: from the journal
     :raises ModelError: no answer could be had
     """
     execution = Execution(agent)
     run = _Run(
-        agent, client, tuple(messages), list(steps), journal, show, place, clock, chance, execution
+        agent,
+        client,
+        tuple(messages),
+        list(steps),
+        journal,
+        show,
+        configured,
+        place,
+        clock,
+        chance,
+        execution,
     )
     try:
         async with asyncio.timeout(agent.turn_timeout) as limit:
@@ -118,6 +137,7 @@ class _Run:
         steps: list[Message],
         journal: Journal,
         show: Show | None,
+        configured: str | None,
         place: Place,
         clock: Clock,
         chance: Callable[[], float],
@@ -129,6 +149,8 @@ class _Run:
         self._steps = steps
         self._journal = journal
         self._show = show
+        self._configured = configured
+        self._tried: set[str] = set()
         self._place = place
         self._clock = clock
         self._chance = chance
@@ -138,6 +160,7 @@ class _Run:
         self._window: int | None = None
         self._before = _preamble(steps)
         self._piece = ""
+        self._first_text: float | None = None
         self._visible = False
         self._unjournaled: list[msgspec.Raw] = []
 
@@ -213,9 +236,37 @@ class _Run:
     # ------------------------------------------------------------------ the model
 
     async def _ask(self, *, use_tools: bool) -> Answer:
-        """An answer, after retries, and on a shorter history when the whole is refused."""
+        """An answer, from another model when the first has none."""
         # What was said before stays: only this answer must not be begun anew before one's eyes.
         self._visible = False
+        while True:
+            try:
+                return await self._ask_one(use_tools)
+            except (ModelUnavailable, ModelRefusedKey, ModelNotFound) as error:
+                other = self._next_model(error)
+                if other is None or self._visible:
+                    raise
+                trouble(
+                    "model.replaced",
+                    self._place.session_key,
+                    execution=self._place.execution,
+                    model=self._agent.model,
+                    by=other,
+                    error=str(error),
+                )
+                self._agent = replace(self._agent, model=other)
+
+    def _next_model(self, error: ModelError) -> str | None:
+        """One that was not tried in this turn; the configured one when only the chosen is gone."""
+        self._tried.add(self._agent.model)
+        gone = isinstance(error, ModelNotFound)
+        for other in (self._configured if gone else None, self._agent.fallback):
+            if other is not None and other not in self._tried:
+                return other
+        return None
+
+    async def _ask_one(self, use_tools: bool) -> Answer:
+        """After retries, and on a shorter history when the whole is refused."""
         try:
             return await self._persist(use_tools)
         except ModelRejected as error:
@@ -258,6 +309,7 @@ class _Run:
 
     async def _attempt(self, use_tools: bool) -> Answer:
         self._piece = ""
+        self._first_text = None
         asked = self._clock.monotonic()
         failpoint("before_model")
         answer = await self._client.answer(self._request(use_tools), self._on_text)
@@ -268,11 +320,14 @@ class _Run:
             self._place.session_key,
             execution=self._place.execution,
             agent=self._agent.name,
+            model=self._agent.model,
             ms=round((self._clock.monotonic() - asked) * 1000, 1),
+            first_ms=self._first_text and round((self._first_text - asked) * 1000, 1),
             stop=answer.stop_reason,
             calls=len(answer.calls),
             input=answer.usage.input_tokens,
             cached=answer.usage.cache_read_input_tokens,
+            cache_written=answer.usage.cache_creation_input_tokens,
             output=answer.usage.output_tokens,
         )
         return answer
@@ -280,6 +335,7 @@ class _Run:
     def _request(self, use_tools: bool) -> Request:
         agent = self._agent
         return Request(
+            provider=agent.provider,
             model=agent.model_name,
             system=tuple(text for text in (agent.instructions, *agent.memory.system) if text),
             messages=history.repair((*self._messages, *self._steps)),
@@ -291,6 +347,8 @@ class _Run:
         )
 
     def _on_text(self, piece: str) -> None:
+        if self._first_text is None:
+            self._first_text = self._clock.monotonic()
         self._piece += piece
         if self._show and self._piece.strip() and self._show(self._joined(self._piece)):
             self._visible = True
@@ -368,6 +426,7 @@ class _Run:
             (),
             delegation.question(agent, request),
             delegation.Unkept(),
+            None,
             None,
             self._place,
             self._clock,

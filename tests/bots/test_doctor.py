@@ -14,6 +14,7 @@ from bots.doctor import Finding, check, exit_code, render
 from bots.settings import Settings, load_settings
 from core.gate import OWNER
 from playground.claude import Claude
+from playground.openai import OpenAI
 from playground.telegram import Telegram
 from stores.sqlite import SQLiteStore
 
@@ -236,9 +237,77 @@ async def test_no_model_there(tmp_path: Path, environ: dict[str, str]) -> None:
     assert only("model", findings).text.startswith(f"no answer from {url}")
 
 
-async def test_a_model_of_somebody_else_is_not_looked_at(tmp_path: Path) -> None:
-    findings = await check(settings(tmp_path, {"CHINWAG_AGENT__MODEL": "openai/gpt"}))
-    assert only("model", findings) == Finding("model", True, "openai/gpt: not looked at")
+async def test_a_model_on_another_platform_is_not_looked_at(tmp_path: Path) -> None:
+    findings = await check(settings(tmp_path, {"CHINWAG_AGENT__MODEL": "foundry/claude"}))
+    told = "foundry/claude: cannot be looked at; the first message will tell"
+    assert only("model", findings) == Finding("model", True, told)
+
+
+# --- OpenAI -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def openai() -> AsyncIterator[OpenAI]:
+    async with OpenAI() as server:
+        yield server
+
+
+def compatible(openai: OpenAI, **more: str) -> dict[str, str]:
+    return {
+        "CHINWAG_AGENT__MODEL": "openai/gpt-playground",
+        "OPENAI_BASE_URL": openai.url,
+        "OPENAI_API_KEY": "sk-proj-abcdefghijklmnopqrstuvwx",
+        **more,
+    }
+
+
+async def test_a_compatible_server(tmp_path: Path, openai: OpenAI) -> None:
+    findings = await check(settings(tmp_path, compatible(openai)))
+    assert only("model", findings) == Finding("model", True, "gpt-playground is there")
+
+
+async def test_it_does_not_have_the_model(tmp_path: Path, openai: OpenAI) -> None:
+    environ = compatible(openai, CHINWAG_AGENT__MODEL="openai/gpt-9")
+    found = only("model", await check(settings(tmp_path, environ)))
+    assert (found.ok, found.exit_code) == (False, 5)
+    assert "has no gpt-9" in found.text
+
+
+async def test_it_refuses_the_key(tmp_path: Path, openai: OpenAI) -> None:
+    found = only(
+        "model", await check(settings(tmp_path, compatible(openai, OPENAI_API_KEY="wrong")))
+    )
+    assert (found.text, found.exit_code) == ("the key was refused (401)", 5)
+
+
+async def test_nobody_is_there(tmp_path: Path) -> None:
+    environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{free_port()}/v1"}
+    environ["CHINWAG_AGENT__MODEL"] = "openai/gpt"
+    found = only("model", await check(settings(tmp_path, environ)))
+    assert found.text.startswith("no answer from http://127.0.0.1")
+
+
+async def test_openai_itself_wants_a_key(tmp_path: Path) -> None:
+    found = only("model", await check(settings(tmp_path, {"CHINWAG_AGENT__MODEL": "openai/gpt"})))
+    assert (found.text, found.exit_code) == ("there is no key", 5)
+
+
+async def test_a_package_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bots.models._PACKAGES", {"openai": "no_such_package.at_all"})
+    found = only("model", await check(settings(tmp_path, {"CHINWAG_AGENT__MODEL": "openai/gpt"})))
+    assert found.exit_code == 2
+    assert "install chinwag[openai]" in found.text
+
+
+async def test_the_fallback_is_looked_at_too(
+    tmp_path: Path, environ: dict[str, str], openai: OpenAI
+) -> None:
+    more = {
+        "OPENAI_BASE_URL": openai.url,
+        "CHINWAG_AGENT__FALLBACK": "openai/gpt-playground",
+    }
+    first, second = of("model", await check(settings(tmp_path, environ | more)))
+    assert (first.ok, second.text) == (True, "gpt-playground is there")
 
 
 # --- the table --------------------------------------------------------------------------------

@@ -70,7 +70,12 @@ def test_every_secret_has_a_variable_of_its_own() -> None:
         for key, field in keys.items()
         if is_secret(field)
     }
-    assert secret == {("telegram", "token"), ("anthropic", "api_key")}
+    assert secret == {
+        ("telegram", "token"),
+        ("anthropic", "api_key"),
+        ("openai", "api_key"),
+        ("foundry", "api_key"),
+    }
     assert secret <= set(VARIABLES.values())
 
 
@@ -208,7 +213,8 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
         (
             "[zebra]",
             "[zebra] is not a section; there are [agent], [memory], [access], [store],"
-            " [telegram], [anthropic], [engine], [log], [adapters]",
+            " [telegram], [anthropic], [openai], [bedrock], [vertex], [foundry], [engine], [log],"
+            " [adapters]",
         ),
         ("[agent]\nmodle = 'x'", "[agent] modle: no such key; did you mean model?"),
         ("[log]\nzebra = 1", "[log] zebra: no such key; there are json, level"),

@@ -102,6 +102,7 @@ class Turn:
         steps: Sequence[Message] = (spoken("user", "Hello"),),
         *,
         started: tuple[str, ...] = (),
+        configured: str | None = None,
         seen: bool = True,
     ) -> Finished:
         def show(text: str) -> bool:
@@ -116,6 +117,7 @@ class Turn:
             self.journal,
             show,
             started=started,
+            configured=configured,
             place=PLACE,
             clock=self.clock,
         )
@@ -157,6 +159,7 @@ async def test_what_is_asked() -> None:
     await turn.run([spoken("user", "Before", 1), spoken("assistant", "Yes", 2)])
     (request,) = turn.model.requests
     assert request == Request(
+        provider="anthropic",
         model="claude-x",
         system=("Be brief.", "Be kind."),
         messages=request.messages,
@@ -724,6 +727,62 @@ async def test_what_no_attempt_can_help(error: type[Exception]) -> None:
     with pytest.raises(error):
         await turn.run()
     assert len(turn.model.requests) == 1
+
+
+# ---------------------------------------------------------------------- another model
+
+
+def asked(turn: Turn) -> list[str]:
+    return [f"{request.provider}/{request.model}" for request in turn.model.requests]
+
+
+@pytest.mark.parametrize("error", [ModelRefusedKey("no key"), ModelNotFound("404"), overloaded()])
+async def test_the_fallback_takes_over(error: Exception) -> None:
+    tries = 3 if isinstance(error, ModelUnavailable) else 1
+    turn = Turn(*[error] * tries, "Here.", model="anthropic/a", fallback="openai/b")
+    assert (await turn.run()).text == "Here."
+    assert asked(turn) == ["anthropic/a"] * tries + ["openai/b"]
+
+
+async def test_it_stays_for_the_rest_of_the_turn() -> None:
+    turn = Turn(ModelNotFound("404"), calls(call()), "Done.", model="x/a", fallback="x/b")
+    assert (await turn.run()).text == "Done."
+    assert asked(turn) == ["x/a", "x/b", "x/b"]
+
+
+async def test_tools_that_have_run_do_not_run_again_for_it() -> None:
+    turn = Turn(calls(call()), ModelRefusedKey("no credit"), "Done.", model="x/a", fallback="x/b")
+    assert (await turn.run()).text == "Done."
+    assert asked(turn) == ["x/a", "x/a", "x/b"]
+    assert turn.journal.kinds == ["answered", "results"]
+
+
+async def test_not_after_something_was_shown() -> None:
+    turn = Turn(fallback="x/b")
+    turn.model = Breaking("I will tell…", "never asked")
+    with pytest.raises(ModelUnavailable):
+        await turn.run()
+    assert len(turn.model.requests) == 1
+
+
+async def test_it_may_fail_too() -> None:
+    turn = Turn(ModelRefusedKey("a"), ModelRefusedKey("b"), model="x/a", fallback="x/b")
+    with pytest.raises(ModelRefusedKey, match="b"):
+        await turn.run()
+    assert asked(turn) == ["x/a", "x/b"]
+
+
+async def test_a_chosen_model_that_is_gone_gives_way_to_the_configured_one_first() -> None:
+    turn = Turn(*[ModelNotFound("404")] * 2, "Here.", model="x/chosen", fallback="x/b")
+    assert (await turn.run(configured="x/a")).text == "Here."
+    assert asked(turn) == ["x/chosen", "x/a", "x/b"]
+
+
+async def test_a_chosen_model_that_only_fails_does_not() -> None:
+    turn = Turn(ModelRefusedKey("no"), model="x/chosen")
+    with pytest.raises(ModelRefusedKey):
+        await turn.run(configured="x/a")
+    assert asked(turn) == ["x/chosen"]
 
 
 async def test_a_whole_turn_has_a_deadline() -> None:
