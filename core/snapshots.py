@@ -46,20 +46,26 @@ class Snapshots:
         self._cached: OrderedDict[str, Snapshot] = OrderedDict()
         # Whose load or save of a key began last: only what that one brings may be remembered.
         self._newest: dict[str, object] = {}
+        # Loads under way, as long as nothing has happened to their key since they began.
+        self._loading: dict[str, set[object]] = {}
         self._fresh: dict[str, str] = {}
 
     async def load(self, key: str) -> Snapshot | None:
-        """From memory while the key is worked on, else from the store."""
-        if key in self._cached:
-            return self._cached[key]
-        call = self._newest[key] = object()
-        try:
-            snapshot = await self._store.load(self._ref(key))
-        finally:
-            newest = self._ended(key, call)
-        if newest and snapshot is not None:
-            self._remember(key, snapshot)
-        return snapshot
+        """From memory while the key is worked on, else from the store. Never older than a save that
+        has ended: what was read before it may be what a reset has taken away since."""
+        while key not in self._cached:
+            call = self._newest[key] = object()
+            self._loading.setdefault(key, set()).add(call)
+            try:
+                snapshot = await self._store.load(self._ref(key))
+            finally:
+                newest = self._ended(key, call)
+                valid = self._arrived(key, call)
+            if valid:
+                if newest and snapshot is not None:
+                    self._remember(key, snapshot)
+                return snapshot
+        return self._cached[key]
 
     async def update(self, key: str, change: Change) -> tuple[Snapshot | None, bool]:
         """What is stored afterwards, and whether the change applied.
@@ -96,12 +102,14 @@ class Snapshots:
             return after, True
 
     def forget(self, key: str) -> None:
-        """Nothing of this key is kept in memory any more."""
+        """Nothing of this key is kept in memory any more, and what is being read is read again."""
         self._cached.pop(key, None)
         self._newest.pop(key, None)
+        self._loading.pop(key, None)
 
     def forget_all(self, which: Callable[[str], bool]) -> None:
-        for key in [key for key in (*self._cached, *self._newest) if which(key)]:
+        known = (*self._cached, *self._newest, *self._loading)
+        for key in [key for key in known if which(key)]:
             self.forget(key)
 
     def take_fresh(self, key: str, part_id: str) -> bool:
@@ -118,6 +126,16 @@ class Snapshots:
         if newest:
             del self._newest[key]
         return newest
+
+    def _arrived(self, key: str, call: object) -> bool:
+        """Whether the key was not forgotten since this load began."""
+        loading = self._loading.get(key, set())
+        if call not in loading:
+            return False
+        loading.remove(call)
+        if not loading:
+            del self._loading[key]
+        return True
 
     def _remember(self, key: str, snapshot: Snapshot) -> None:
         self._cached[key] = snapshot

@@ -290,10 +290,40 @@ async def test_a_slow_load_does_not_bring_back_what_was_replaced_meanwhile() -> 
     await settle(3)
     await snapshots.update(KEY, choosing("b"))
     slow.set()
-    await loading
+    assert await loading == await snapshots.load(KEY)
     now = await snapshots.load(KEY)
     assert now is not None and set(now.chosen) == {"a", "b"}
-    assert not snapshots._newest
+    assert not snapshots._newest and not snapshots._loading
+
+
+async def test_what_is_read_during_a_move_is_read_again() -> None:
+    """The first of two loads is not the newest one; both began before."""
+    store = Slow()
+    snapshots = snapshots_on(store, FakeClock())
+    await snapshots.update(KEY, choosing("a"))
+    snapshots.forget(KEY)
+    slow = store.slow = asyncio.Event()
+    loading = asyncio.create_task(snapshots.load(KEY))
+    await settle(3)
+    await snapshots.load(KEY)
+    await store.move(KEY, "test:9")
+    snapshots.forget_all(lambda key: key == KEY)
+    slow.set()
+    assert await loading is None
+    assert not snapshots._newest and not snapshots._loading
+
+
+async def test_what_a_reset_takes_away_is_not_sent_by_who_read_before_it() -> None:
+    store = Slow()
+    unsent = changes.notice(changes.begin(revision=1, epoch="e", now=0), ["before"])
+    await store.save(SessionRef(key=KEY), unsent, replaces=None)
+    slow = store.slow = asyncio.Event()
+    async with house_on(store) as house:
+        await settle()
+        await house.says("/reset")
+        slow.set()
+        await settle(200)
+        assert house.screen.shown == [phrases.RESET]
 
 
 async def test_a_slow_save_does_not_bring_back_what_was_forgotten_meanwhile() -> None:
