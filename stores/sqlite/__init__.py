@@ -11,8 +11,9 @@ conversation is.
         snapshot = await store.load(SessionRef("telegram-chat:123"))
 
 `schema.py` has the tables; `encode.py`, `save.py` and `load.py` how a snapshot lies in them;
-`group.py` how saves share a transaction; `move.py` how a conversation gets another key; `blobs.py`
-what is kept beside the histories.
+`group.py` how calls share a hop to a connection's thread, `commit.py` how writes share a
+transaction; `move.py` how a conversation gets another key; `blobs.py` what is kept beside the
+histories.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any, Final, Self, TypeVar
 import aiosqlite
 
 from core.clock import Clock, SystemClock
-from core.errors import StoreCorrupt, StoreUnavailable
+from core.errors import StoreCorrupt, StoreError, StoreUnavailable
 from core.lock import take_lock
 from core.messages import Message
 from core.snapshot import Snapshot
@@ -37,8 +38,9 @@ from core.store import SessionRef, Summary
 from core.usage import By, Sum
 from stores.sqlite import load, save, schema, usage
 from stores.sqlite.blobs import SQLiteBlobs
+from stores.sqlite.commit import Writer
 from stores.sqlite.encode import prepare
-from stores.sqlite.group import GroupCommit, Write, commit_together
+from stores.sqlite.group import Group, Work, read_together
 from stores.sqlite.move import move
 
 PAGE: Final = 100  # rows that a listing reads at once, so that no transaction waits for its reader
@@ -67,8 +69,8 @@ class SQLiteStore:
         self.blobs = SQLiteBlobs(self._read, self._write, clock)
         self._read_only = read_only
         self._clock = clock
-        self._reader: aiosqlite.Connection | None = None
-        self._group: GroupCommit | None = None
+        self._reads: Group | None = None
+        self._writes: Group | None = None
         self._closing = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -79,7 +81,7 @@ class SQLiteStore:
         """
         # Two names of one file must meet at one lock.
         path = self.path.resolve()
-        group = None
+        writes = None
         async with AsyncExitStack() as stack:
             if not self._read_only:
                 lock = take_lock(path.with_name(f"{path.name}.lock"), path)
@@ -87,12 +89,11 @@ class SQLiteStore:
                 schema.create_file(path)
                 schema.look_at(path)
                 writer = await _connect(stack, path, "rw", schema.prepare_writer)
-                group = GroupCommit(partial(_run, path, writer))
-                stack.push_async_callback(group.finish)
+                writes = _group(writer, partial(_commit, path, Writer()))
             else:
                 schema.look_at(path)
-            self._reader = await _connect(stack, path, "ro", schema.prepare_reader)
-            self._group = group
+            reader = await _connect(stack, path, "ro", schema.prepare_reader)
+            self._reads, self._writes = _group(reader, partial(_read, path)), writes
             self._closing = stack.pop_all()
         return self
 
@@ -102,7 +103,8 @@ class SQLiteStore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._reader = self._group = None
+        self._reads = self._writes = None
+        # What waits is done first: a thread closes its connection in its turn.
         await self._closing.aclose()
 
     # ------------------------------------------------------------------ what a Session needs
@@ -111,8 +113,7 @@ class SQLiteStore:
         return await self._read(lambda database: load.load(database, ref.key))
 
     async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
-        prepared = prepare(snapshot)
-        await self._write(lambda database: save.save(database, ref.key, prepared, replaces))
+        await self._write(save.Save(ref.key, prepare(snapshot), replaces))
 
     async def clear(self, ref: SessionRef) -> None:
         await self._write(lambda database: save.clear(database, ref.key))
@@ -181,29 +182,19 @@ class SQLiteStore:
 
     # ------------------------------------------------------------------ the two connections
 
-    async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        if self._reader is None:
+    async def _read(self, read: Work[T]) -> T:
+        if self._reads is None:
             raise StoreUnavailable(f"{self.path}: the store is not open")
-
-        def in_transaction(database: sqlite3.Connection) -> T:
-            # All queries of a read see one state.
-            database.execute("BEGIN")
-            try:
-                return read(database)
-            finally:
-                if database.in_transaction:  # some errors end it
-                    database.execute("COMMIT")
-
-        return await _hop(self.path, self._reader, in_transaction)
+        return await self._reads.do(read)
 
     async def _fetch(self, sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
         return await self._read(lambda database: database.execute(sql, values).fetchall())
 
-    async def _write(self, write: Write[T]) -> T:
-        if self._group is None:
-            why = "opened for reading only" if self._reader else "not open"
+    async def _write(self, write: Work[T]) -> T:
+        if self._writes is None:
+            why = "opened for reading only" if self._reads else "not open"
             raise StoreUnavailable(f"{self.path}: the store is {why}")
-        return await self._group.do(write)
+        return await self._writes.do(write)
 
 
 class SQLiteNotes:
@@ -293,34 +284,62 @@ async def _connect(
         raise
     # Its thread is not a daemon: left open, it would keep the program from ending.
     stack.push_async_callback(connection.close)
-    await _hop(path, connection, lambda database: prepare(database, path))
+    await connection._execute(partial(_prepare, path, connection._conn, prepare))  # type: ignore[no-untyped-call]
     return connection
 
 
-async def _hop(
-    path: Path, connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], T]
-) -> T:
-    """Run it in the connection's thread. One hop costs more than most of the SQL in it, and
-    aiosqlite's public calls are one hop a statement: hence the private method, in this one place.
-    """
+def _prepare(
+    path: Path,
+    database: sqlite3.Connection,
+    prepare: Callable[[sqlite3.Connection, Path], None],
+) -> None:
     try:
-        done: T = await connection._execute(lambda: work(connection._conn))  # type: ignore[no-untyped-call]
-    except sqlite3.Error as error:
-        raise schema.store_error(path, error) from error
-    except UnicodeDecodeError as error:
+        prepare(database, path)
+    except Exception as error:
+        raise _told(path, error) from error
+
+
+def _group(
+    connection: aiosqlite.Connection,
+    together: Callable[[sqlite3.Connection, Sequence[Work[Any]]], Sequence[object]],
+) -> Group:
+    """aiosqlite's public calls are one hop a statement, and a hop costs more than most of the SQL
+    in it: hence its thread's queue itself, in this one place."""
+
+    def hand_over(work: Callable[[], None]) -> None:
+        connection._tx.put_nowait((None, work))
+
+    return Group(hand_over, partial(together, connection._conn))
+
+
+def _read(path: Path, database: sqlite3.Connection, reads: Sequence[Work[Any]]) -> Sequence[object]:
+    try:
+        outcomes = read_together(database, reads)
+    except Exception as error:
+        outcomes = [error] * len(reads)
+    return [_told(path, each) if isinstance(each, Exception) else each for each in outcomes]
+
+
+def _commit(
+    path: Path, writer: Writer, database: sqlite3.Connection, writes: Sequence[Work[Any]]
+) -> Sequence[object]:
+    try:
+        outcomes = writer.commit(database, writes)
+    except Exception as error:
+        told = _told(path, error)
+        kind = type(told) if isinstance(told, StoreError) else StoreUnavailable
+        return [kind(f"{told}; the outcome is unknown") for _ in writes]
+    return [_told(path, each) if isinstance(each, Exception) else each for each in outcomes]
+
+
+def _told(path: Path, error: Exception) -> Exception:
+    """As the caller shall see it."""
+    if isinstance(error, sqlite3.Error):
+        told: Exception = schema.store_error(path, error)
+    elif isinstance(error, UnicodeDecodeError):
         # What SQLite said quotes a damaged schema, and Python cannot decode it.
-        raise StoreCorrupt(f"{path}: the database is damaged ({error})") from error
-    return done
-
-
-async def _run(
-    path: Path, connection: aiosqlite.Connection, writes: list[Write[object]]
-) -> list[object]:
-    try:
-        outcomes = await _hop(path, connection, lambda database: commit_together(database, writes))
-    except (StoreUnavailable, StoreCorrupt) as error:
-        return [type(error)(f"{error}; the outcome is unknown") for _ in writes]
-    return [
-        schema.store_error(path, outcome) if isinstance(outcome, sqlite3.Error) else outcome
-        for outcome in outcomes
-    ]
+        told = StoreCorrupt(f"{path}: the database is damaged ({error})")
+    else:
+        return error
+    told.__cause__ = error
+    return told

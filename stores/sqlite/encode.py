@@ -19,7 +19,11 @@ from core.messages import Message
 from core.snapshot import Snapshot, Span
 from core.snapshot import encode as encode_snapshot
 
-RING: Final = 200  # slots of the ring of ids seen
+# The ring of ids seen: this many of them, so many to a row. One row more than are needed, for the
+# newest is mostly not full.
+RING: Final = 200
+PER_ROW: Final = 20
+ROWS: Final = RING // PER_ROW + 1
 
 # A head over so many bytes sheds its texts over so many. One that fits a page of the database is
 # written with one page: rows of their own would only add to that.
@@ -79,7 +83,6 @@ class Prepared(NamedTuple):
     erase: tuple[Span, ...]
     head: bytes
     bodies: dict[str, bytes]
-    seen: Seen
     steps: int
     outside: tuple[Span, ...]
 
@@ -110,7 +113,6 @@ def prepare(snapshot: Snapshot) -> Prepared:
         _without(snapshot.erase, runs) if snapshot.erase else (),
         head,
         bodies,
-        checksums(snapshot.seen),
         len(steps),
         _without(((1, snapshot.next_seq - 1),), spoken),
     )

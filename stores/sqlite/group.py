@@ -1,115 +1,100 @@
-"""Group commit: whatever waits to be written goes into one transaction, in one hop to the thread.
+"""What waits for the thread of a connection goes there together, in one hop.
 
-No timer and no batch size: a lone writer waits for nobody, and a hundred share one sync of the
-disk. Each member stands for itself: when one fails, only its caller hears of it. Knows no tables
-and no driver.
+No timer: who comes alone waits for nobody. A hundred writes share one sync of the disk, a hundred
+loads one transaction. Knows no tables: what a group does is the affair of whoever makes one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
-from core.errors import StaleSnapshot, StoreUnavailable
+# How many go together at most: the event loop hears of a whole group at once, and must not be busy
+# with it for long.
+LIMIT: Final = 64
 
 T = TypeVar("T")
 
-# Writes with a connection whose transaction is open, and raises what its caller shall see. It may
-# be run more than once. When it raises StaleSnapshot, it has written nothing.
-Write = Callable[[sqlite3.Connection], T]
+# Works with a connection whose transaction is open, and raises what its caller shall see. A write
+# may be run more than once.
+Work = Callable[[sqlite3.Connection], T]
 
 
 class Member(NamedTuple):
-    write: Write[object]
+    work: Work[Any]
     outcome: asyncio.Future[Any]
 
 
-class GroupCommit:
+class Group:
     """
-    :param run: brings a group to the thread of the writing connection and through
-        `commit_together`; gives what each of its writes gave or raised, and never raises itself
+    :param hand_over: has the thread of the connection run a function
+    :param together: runs a group there; gives what each of its works gave or raised, and never
+        raises itself
     """
 
-    def __init__(self, run: Callable[[list[Write[object]]], Awaitable[list[object]]]) -> None:
-        self._run = run
-        self._waiting: list[Member] = []
-        # A task that exists only while there is something to write.
-        self._at_work: asyncio.Task[None] | None = None
+    def __init__(
+        self,
+        hand_over: Callable[[Callable[[], None]], None],
+        together: Callable[[Sequence[Work[Any]]], Sequence[object]],
+    ) -> None:
+        self._hand_over = hand_over
+        self._together = together
+        self._waiting: deque[Member] = deque()
+        # Whether the thread has been asked to take what waits, and has not yet begun to.
+        self._asked = False
 
-    async def do(self, write: Write[T]) -> T:
-        """What `write` gives, once it is durable. If its caller is cancelled, it happens still."""
-        member = Member(write, asyncio.get_running_loop().create_future())
+    async def do(self, work: Work[T]) -> T:
+        """What `work` gives, once the transaction is over. If its caller is cancelled, it happens
+        still."""
+        member = Member(work, asyncio.get_running_loop().create_future())
         self._waiting.append(member)
-        if self._at_work is None:
-            self._at_work = asyncio.create_task(self._work(), name="group commit")
+        if not self._asked:
+            self._ask()
         outcome: T = await member.outcome
         return outcome
 
-    async def finish(self) -> None:
-        """Wait until nothing waits to be written."""
-        if self._at_work:
-            await asyncio.wait([self._at_work])
+    def _ask(self) -> None:
+        self._asked = True
+        self._hand_over(self._take)
 
-    async def _work(self) -> None:
-        group: list[Member] = []
-        try:
-            while self._waiting:
-                group, self._waiting = self._waiting, []
-                for member, outcome in zip(
-                    group, await self._run([member.write for member in group]), strict=True
-                ):
-                    _tell(member, outcome)
-        finally:
-            self._at_work = None
-            # Only when this task was cancelled from outside is anybody left: none may wait forever.
-            for member in group + self._waiting:
-                _tell(member, StoreUnavailable("the writer has ended; the outcome is unknown"))
-            self._waiting = []
+    def _take(self) -> None:
+        """In the thread. The next group does not wait for the event loop to hear of this one."""
+        # First of all: whoever comes from now on asks again, so that nobody is overlooked.
+        self._asked = False
+        group = [self._waiting.popleft() for _ in range(min(LIMIT, len(self._waiting)))]
+        if not group:
+            return
+        if self._waiting:
+            self._ask()
+        outcomes = self._together([member.work for member in group])
+        group[0].outcome.get_loop().call_soon_threadsafe(_tell, group, outcomes)
 
 
-def _tell(member: Member, outcome: object) -> None:
-    if member.outcome.done():  # told already, or its caller was cancelled
-        return
-    if isinstance(outcome, Exception):
-        member.outcome.set_exception(outcome)
-    else:
-        member.outcome.set_result(outcome)
+def _tell(group: Sequence[Member], outcomes: Sequence[object]) -> None:
+    for (_, future), outcome in zip(group, outcomes, strict=True):
+        if future.done():  # its caller was cancelled
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
 
 
-def commit_together(database: sqlite3.Connection, writes: list[Write[object]]) -> list[object]:
-    """One transaction. Runs in the connection's thread.
-
-    :returns: for each write, what it gave or the exception that it raised
-    :raises sqlite3.Error: the transaction as a whole failed; after COMMIT has begun, nobody can
-        know how much of it is on the disk
-    """
-    outcomes: list[object] = [None] * len(writes)
-    left = dict(enumerate(writes))
-    # A member that fails, which is rare, is left out and the others run anew. Savepoints would cost
-    # every save two statements, and a full disk makes SQLite roll back through them anyway.
-    while (failed := _attempt(database, left, outcomes)) is not None:
-        del left[failed]
-    return outcomes
-
-
-def _attempt(
-    database: sqlite3.Connection, left: dict[int, Write[object]], outcomes: list[object]
-) -> int | None:
-    """The number of the member that failed, and the transaction with it; None: it is committed."""
+def read_together(database: sqlite3.Connection, reads: Sequence[Work[Any]]) -> list[object]:
+    """All queries of a read see one state; reads that come together share it."""
+    outcomes: list[object] = []
     try:
-        database.execute("BEGIN IMMEDIATE")
-        for number, write in left.items():
+        for read in reads:
+            if not database.in_transaction:  # some errors end it
+                database.execute("BEGIN")
             try:
-                outcomes[number] = write(database)
-            except StaleSnapshot as stale:
-                outcomes[number] = stale
+                outcomes.append(read(database))
             except Exception as error:
-                outcomes[number] = error
-                return number
-        database.execute("COMMIT")
-        return None
+                outcomes.append(error)
     finally:
         if database.in_transaction:
-            database.execute("ROLLBACK")
+            database.execute("COMMIT")
+    return outcomes

@@ -11,6 +11,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -20,11 +21,11 @@ from core.errors import SnapshotUnreadable
 from core.messages import Message, Role
 from core.snapshot import Snapshot, Span
 from core.snapshot import decode as decode_snapshot
-from stores.sqlite.encode import RING, Away, Head, checksum, digest
+from stores.sqlite.encode import PER_ROW, RING, ROWS, Away, Head, checksum, digest
 
 _decode_head: Final = msgspec.json.Decoder(Head).decode
 _decode_about: Final = msgspec.json.Decoder(tuple[Role, int, str | None, tuple[str, ...]]).decode
-_decode_ids: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_ids: Final = msgspec.json.Decoder(list[tuple[str, ...]]).decode
 
 
 @contextmanager
@@ -55,14 +56,14 @@ def _load(database: sqlite3.Connection, key: str) -> Snapshot | None:
     row = database.execute(
         # The ids in one value: as rows they would cost more than the rest of the load.
         "SELECT id, revision, next_seq, seen_count, seen_crc, bodies, head, crc, "
-        "(SELECT json_group_array(id) FROM "
-        "(SELECT id FROM seen WHERE session = sessions.id ORDER BY slot)) "
+        "(SELECT CAST(group_concat(ids) AS BLOB) FROM "
+        "(SELECT ids FROM seen WHERE session = sessions.id ORDER BY slot)) "
         "FROM sessions WHERE key = ? AND aside IS NULL",
         (key,),
     ).fetchone()
     if row is None:
         return None
-    session, revision, next_seq, seen_count, seen_crc, body_count, encoded, crc, array = row
+    session, revision, next_seq, seen_count, seen_crc, body_count, encoded, crc, ring = row
     head, snapshot = _read_head(key, encoded, crc)
     if (snapshot.revision, snapshot.next_seq) != (revision, next_seq):
         raise SnapshotUnreadable(f"{key}: its row and its head disagree")
@@ -71,7 +72,7 @@ def _load(database: sqlite3.Connection, key: str) -> Snapshot | None:
         for first, last in _merged(head.runs)
         for message in _read_run(database, key, session, first, last)
     ]
-    seen = _in_order(_decode_ids(array), seen_count)
+    seen = _in_order(_decode_ids(b"[%b]" % ring), seen_count) if ring else ()
     if checksum(seen) != seen_crc:
         raise SnapshotUnreadable(f"{key}: the checksum of its ids seen is wrong")
     if body_count or head.away:
@@ -165,10 +166,16 @@ def _messages(key: str, rows: Iterable[tuple[int, Sequence[Any]]]) -> list[Messa
     return made
 
 
-def _in_order(slots: tuple[str, ...], count: int) -> tuple[str, ...]:
-    """The ring's ids, oldest first."""
-    oldest = count % RING if len(slots) == RING else 0
-    return slots[oldest:] + slots[:oldest]
+def _in_order(ring: list[tuple[str, ...]], count: int) -> tuple[str, ...]:
+    """The ids of the ring's rows, oldest first.
+
+    :param count: how many ids it has taken so far; 0: they are too many for a ring
+    """
+    if not count:
+        return ring[0]
+    # When all rows are there, the oldest follows the newest.
+    oldest = ((count - 1) // PER_ROW + 1) % ROWS if len(ring) == ROWS else 0
+    return tuple(chain.from_iterable(ring[oldest:] + ring[:oldest]))[-RING:]
 
 
 def _with_bodies(

@@ -1,5 +1,5 @@
-"""A conversation written: only what is new, so that its length does not matter. Sync, and inside
-a transaction that is open already: see `group.py`.
+"""Conversations written: only what is new, so that their length does not matter. Sync, and inside
+a transaction that is open already: see `commit.py`.
 
 One row in `sessions`, one a message, never changed; the ids seen; the texts the head does without.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,18 +17,27 @@ from core.errors import StaleSnapshot
 from core.messages import Message
 from core.snapshot import Snapshot
 from stores.sqlite import blobs, usage
-from stores.sqlite.encode import RING, Prepared, Seen
+from stores.sqlite.encode import PER_ROW, RING, ROWS, Prepared, Seen, checksums
 
 _encode: Final = msgspec.json.Encoder().encode
 
-_UPDATE: Final = (
-    "UPDATE sessions SET revision = ?, next_seq = ?, updated_at = ?, row_count = ?, messages = ?, "
-    "seen_count = ?, seen_crc = ?, seen_then = ?, bodies = ?, head = ?, crc = ?"
+_MESSAGES: Final = "INSERT INTO messages(session, seq, about, blocks, crc) VALUES(?, ?, ?, ?, ?)"
+_SEEN: Final = "REPLACE INTO seen(session, slot, ids) VALUES(?, ?, ?)"
+_COLUMNS: Final = (
+    "revision = ?, next_seq = ?, updated_at = ?, row_count = ?, messages = ?, seen_count = ?, "
+    "seen_crc = ?, seen_then = ?, bodies = ?, head = ?, crc = ?"
 )
+_WHERE: Final = "WHERE id = ? AND revision = ?"
+_SAME: Final = f"UPDATE sessions SET {_COLUMNS} {_WHERE}"
+# An index holds `unfinished`: named without need, it would have SQLite write a page of it anew.
+_TURNED: Final = f"UPDATE sessions SET {_COLUMNS}, unfinished = ? {_WHERE}"
 
 
 class Stored(NamedTuple):
-    """What a save must know of the row that it replaces."""
+    """What a save must know of the row that it replaces.
+
+    :param seen: the ids themselves, while they are at hand
+    """
 
     id: int
     revision: int
@@ -39,6 +48,52 @@ class Stored(NamedTuple):
     seen_crc: int
     seen_then: int
     bodies: int
+    seen: tuple[str, ...] | None = None
+
+
+class Save(msgspec.Struct, frozen=True, gc=False):
+    """Called, it is a write that stands for itself."""
+
+    key: str
+    prepared: Prepared
+    replaces: int | None
+
+    def __call__(self, database: sqlite3.Connection) -> None:
+        """
+        :raises StaleSnapshot: another revision is stored, or none; nothing was written
+        """
+        (outcome,) = save_together(database, [self], {})
+        if isinstance(outcome, StaleSnapshot):
+            raise outcome
+
+
+class Changed(Exception):
+    """A row is not what it was known to be. Nothing that was written may stay."""
+
+
+class Lines:
+    """What several saves write, each kind by one statement that is run over all of them."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[object, ...]] = []
+        self.seen: list[tuple[object, ...]] = []
+        self.same: list[tuple[object, ...]] = []
+        self.turned: list[tuple[object, ...]] = []
+        self.usage: list[tuple[object, ...]] = []
+
+    def write(self, database: sqlite3.Connection) -> None:
+        """
+        :raises Changed: one of the rows to update is another one now
+        """
+        if self.messages:
+            database.executemany(_MESSAGES, self.messages)
+        if self.seen:
+            database.executemany(_SEEN, self.seen)
+        if self.usage:
+            database.executemany(usage.ADD, self.usage)
+        for sql, rows in ((_SAME, self.same), (_TURNED, self.turned)):
+            if rows and database.executemany(sql, rows).rowcount != len(rows):
+                raise Changed
 
 
 def stored(database: sqlite3.Connection, key: str) -> Stored | None:
@@ -51,31 +106,58 @@ def stored(database: sqlite3.Connection, key: str) -> Stored | None:
     return Stored(*row) if row else None
 
 
-def save(database: sqlite3.Connection, key: str, prepared: Prepared, replaces: int | None) -> None:
+def save_together(
+    database: sqlite3.Connection, saves: Sequence[Save], known: Mapping[str, Stored]
+) -> list[Stored | StaleSnapshot]:
+    """Saves of different keys. One that finds another revision stored writes nothing.
+
+    :param known: what is stored under some of the keys
+    :returns: for each, what is stored now
+    :raises Changed: that was not so
     """
-    :raises StaleSnapshot: another revision is stored, or none; nothing was written
-    """
-    was = stored(database, key)
-    if (was.revision if was else None) != replaces:
-        raise StaleSnapshot(
-            f"{key}: revision {was.revision if was else None} is stored, not {replaces}"
-        )
-    if was is None:
-        cursor = database.execute(
-            "INSERT INTO sessions(key, revision, next_seq, unfinished, updated_at, row_count, "
-            "messages, seen_count, seen_crc, seen_then, bodies, head, crc) "
-            "VALUES(?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, x'', 0)",
-            (key,),
-        )
-        assert cursor.lastrowid is not None
-        was = Stored(cursor.lastrowid, 0, 0, 0, 0, 0, 0, 0, 0)
-    write(database, key, was, prepared)
-    if prepared.snapshot.spent:
-        usage.add(database, key, prepared.snapshot.spent)
+    lines = Lines()
+    outcomes: list[Stored | StaleSnapshot] = []
+    for save in saves:
+        key = save.key
+        was = known.get(key)
+        if was is None or was.revision != save.replaces:
+            was = stored(database, key)
+        revision = was.revision if was else None
+        if revision == save.replaces:
+            outcomes.append(_plan(database, key, was or _add(database, key), save.prepared, lines))
+            lines.usage += usage.rows(key, save.prepared.snapshot.spent)
+        else:
+            said = f"{key}: revision {revision} is stored, not {save.replaces}"
+            outcomes.append(StaleSnapshot(said))
+    lines.write(database)
+    return outcomes
+
+
+def _add(database: sqlite3.Connection, key: str) -> Stored:
+    cursor = database.execute(
+        "INSERT INTO sessions(key, revision, next_seq, unfinished, updated_at, row_count, "
+        "messages, seen_count, seen_crc, seen_then, bodies, head, crc) "
+        "VALUES(?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, x'', 0)",
+        (key,),
+    )
+    assert cursor.lastrowid is not None
+    return Stored(cursor.lastrowid, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def write(database: sqlite3.Connection, key: str, was: Stored, prepared: Prepared) -> None:
     """Bring what is stored to the new value. Rows below the stored `next_seq` are there."""
+    lines = Lines()
+    _plan(database, key, was, prepared, lines)
+    lines.write(database)
+
+
+def _plan(
+    database: sqlite3.Connection, key: str, was: Stored, prepared: Prepared, lines: Lines
+) -> Stored:
+    """What every save writes goes into the lines, what few do is written at once.
+
+    :returns: what is stored once the lines are
+    """
     snapshot = prepared.snapshot
     row_count = was.row_count
     put = blobs.uses(database, key) if prepared.erase else {}
@@ -86,24 +168,26 @@ def write(database: sqlite3.Connection, key: str, was: Stored, prepared: Prepare
         row_count -= database.execute(
             "DELETE FROM messages WHERE session = ? AND seq BETWEEN ? AND ?", (was.id, first, last)
         ).rowcount
-    new = [_columns(was.id, row) for row in _since(snapshot, was.next_seq)]
-    if new:
-        database.executemany(
-            "INSERT INTO messages(session, seq, about, blocks, crc) VALUES(?, ?, ?, ?, ?)", new
-        )
-    row_count += len(new)
+    rows = [_columns(was.id, row) for row in _since(snapshot, was.next_seq)]
+    row_count += len(rows)
+    if prepared.outside:  # where rows are counted, all must be there
+        database.executemany(_MESSAGES, rows)
+    else:
+        lines.messages += rows
     outside = 0
     for first, last in prepared.outside:
-        (rows,) = database.execute(
+        (count,) = database.execute(
             "SELECT count(*) FROM messages WHERE session = ? AND seq BETWEEN ? AND ?",
             (was.id, first, last),
         ).fetchone()
-        outside += rows
-    seen_count = was.seen_count
-    if prepared.seen.crc != was.seen_crc:
-        seen_count = _write_seen(database, was, snapshot.seen, prepared.seen)
+        outside += count
     if put:
         blobs.end_unused(database, key, was.id, put, going, snapshot)
+    seen_count, sums = was.seen_count, Seen(was.seen_crc, 0, was.seen_then)
+    if snapshot.seen is not was.seen:
+        sums = checksums(snapshot.seen)
+        if sums.crc != was.seen_crc:
+            seen_count = _plan_seen(database, was, snapshot.seen, sums, lines)
     if prepared.bodies or was.bodies:
         _write_bodies(database, was.id, prepared.bodies)
     values = (
@@ -113,18 +197,30 @@ def write(database: sqlite3.Connection, key: str, was: Stored, prepared: Prepare
         row_count,
         row_count - outside - prepared.steps,
         seen_count,
-        prepared.seen.crc,
-        prepared.seen.then,
+        sums.crc,
+        sums.then,
         len(prepared.bodies),
         prepared.head,
         zlib.crc32(prepared.head),
     )
-    if snapshot.unfinished == was.unfinished:
-        # Named without need, it would have SQLite write a page of its index anew.
-        database.execute(f"{_UPDATE} WHERE id = ?", (*values, was.id))
+    unfinished = snapshot.unfinished
+    if unfinished == was.unfinished:
+        lines.same.append((*values, was.id, was.revision))
     else:
-        values_too = (*values, snapshot.unfinished, was.id)
-        database.execute(f"{_UPDATE}, unfinished = ? WHERE id = ?", values_too)
+        lines.turned.append((*values, unfinished, was.id, was.revision))
+    return Stored(
+        was.id,
+        snapshot.revision,
+        snapshot.next_seq,
+        unfinished,
+        row_count,
+        seen_count,
+        sums.crc,
+        sums.then,
+        len(prepared.bodies),
+        # Between two turns a conversation is to cost next to nothing.
+        snapshot.seen if unfinished else None,
+    )
 
 
 def _since(snapshot: Snapshot, seq: int) -> list[Message]:
@@ -146,23 +242,26 @@ def _columns(session: int, row: Message) -> tuple[object, ...]:
     return (session, row.seq, about, blocks, zlib.crc32(blocks, zlib.crc32(about)))
 
 
-def _write_seen(database: sqlite3.Connection, was: Stored, ids: Sequence[str], seen: Seen) -> int:
-    """A new id takes the slot of the oldest; after any other change all of them are written.
+def _plan_seen(
+    database: sqlite3.Connection, was: Stored, ids: Sequence[str], sums: Seen, lines: Lines
+) -> int:
+    """A new id joins the newest row of the ring, or begins one in the place of the oldest; after
+    any other change all of them are written.
 
-    :returns: how many ids the ring has taken so far
+    :returns: how many ids the ring has taken so far; 0 when they are too many for it
     """
-    if seen.before == was.seen_then and len(ids) <= RING:
-        database.execute(
-            "REPLACE INTO seen(session, slot, id) VALUES(?, ?, ?)",
-            (was.id, was.seen_count % RING, ids[-1]),
-        )
-        return was.seen_count + 1
+    count = was.seen_count
+    if sums.before == was.seen_then and len(ids) <= RING:
+        row, place = divmod(count, PER_ROW)
+        lines.seen.append((was.id, row % ROWS, _encode(ids[-place - 1 :])))
+        return count + 1
     database.execute("DELETE FROM seen WHERE session = ?", (was.id,))
-    database.executemany(
-        "INSERT INTO seen(session, slot, id) VALUES(?, ?, ?)",
-        [(was.id, slot, id) for slot, id in enumerate(ids)],
-    )
-    return len(ids)
+    size = PER_ROW if len(ids) <= RING else len(ids)
+    lines.seen += [
+        (was.id, slot, _encode(ids[first : first + size]))
+        for slot, first in enumerate(range(0, len(ids), size))
+    ]
+    return len(ids) if len(ids) <= RING else 0
 
 
 def _write_bodies(database: sqlite3.Connection, session: int, bodies: dict[str, bytes]) -> None:

@@ -56,12 +56,14 @@ STEPS: tuple[tuple[str, ...], ...] = (
         )
         """,
         "CREATE UNIQUE INDEX message_place ON messages(session, seq)",
-        # A ring: a new id takes the slot of the oldest, so a message costs one row in place.
+        # A ring: a new id joins the newest row or takes the place of the oldest one, so a message
+        # costs one row in place. `ids` is a JSON array: a row an id would cost a load more than all
+        # messages of its window.
         """
         CREATE TABLE seen(
             session INTEGER NOT NULL,
             slot INTEGER NOT NULL,
-            id TEXT NOT NULL,
+            ids BLOB NOT NULL,
             PRIMARY KEY(session, slot)
         ) WITHOUT ROWID
         """,

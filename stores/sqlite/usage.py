@@ -13,7 +13,7 @@ from typing import Final
 from core.usage import QUARTER, By, Spent, Sum, Usage
 
 # What was said of a call stays: an estimate that comes late changes nothing.
-_ADD: Final = (
+ADD: Final = (
     "INSERT INTO usage(at, execution, call, key, sender, model, input, output, written, "
     "written_1h, read, searches, cost, estimated) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT DO UPDATE SET model = excluded.model, input = excluded.input, "
@@ -32,29 +32,27 @@ _GROUPS: Final = {
 _HALF: Final = 10**9
 
 
-def add(database: sqlite3.Connection, key: str, spent: Sequence[Spent]) -> None:
-    database.executemany(
-        _ADD,
-        [
-            (
-                row.at,
-                row.execution,
-                row.call,
-                key,
-                row.sender,
-                row.model,
-                row.usage.input_tokens,
-                row.usage.output_tokens,
-                row.usage.cache_creation_input_tokens,
-                row.usage.cache_creation_1h_input_tokens,
-                row.usage.cache_read_input_tokens,
-                row.usage.web_searches,
-                row.cost,
-                row.estimated,
-            )
-            for row in spent
-        ],
-    )
+def rows(key: str, spent: Sequence[Spent]) -> list[tuple[object, ...]]:
+    """As `ADD` takes them."""
+    return [
+        (
+            row.at,
+            row.execution,
+            row.call,
+            key,
+            row.sender,
+            row.model,
+            row.usage.input_tokens,
+            row.usage.output_tokens,
+            row.usage.cache_creation_input_tokens,
+            row.usage.cache_creation_1h_input_tokens,
+            row.usage.cache_read_input_tokens,
+            row.usage.web_searches,
+            row.cost,
+            row.estimated,
+        )
+        for row in spent
+    ]
 
 
 def sums(
