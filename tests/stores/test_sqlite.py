@@ -412,6 +412,7 @@ async def test_a_flipped_byte_hurts_one_conversation(path: Path) -> None:
         "UPDATE sessions SET seen_crc = 1",
         "UPDATE sessions SET revision = revision + 1",
         "UPDATE sessions SET next_seq = next_seq + 1",
+        "UPDATE sessions SET next_seq = CAST(x'ff' AS TEXT)",
         "UPDATE sessions SET head = x'00'",
         "UPDATE sessions SET head = x'5b5d', crc = crc32(x'5b5d')",
         "UPDATE sessions SET head = CAST('{\"snapshot\":[]}' AS BLOB), crc = crc32(x'7b7d')",
@@ -651,6 +652,13 @@ async def test_who_no_longer_waits_is_saved_all_the_same(store: SQLiteStore) -> 
         type(None),
     ]
     assert await store.load(ref("t:1")) == begun()
+
+
+async def test_a_thread_that_was_asked_in_vain_goes_on(store: SQLiteStore) -> None:
+    """Who comes while a group is being taken may ask again for nothing."""
+    assert store._reads is not None
+    store._reads._ask()
+    assert await store.load(ref("t:1")) is None
 
 
 async def test_a_bug_while_a_group_is_written_leaves_nobody_waiting(
