@@ -45,14 +45,16 @@ class Message(
     message_ids: tuple[str, ...] = ()
 
 
-class Sender(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Sender(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """Who speaks. `id` (``telegram:42``) decides; `name` is data for the model, never for us."""
 
     id: str
     name: str = ""
 
 
-class Inbound(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Inbound(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
     """One message from a person.
 
     :param id: the same event always has the same id; unique within its key's platform
@@ -76,7 +78,9 @@ class Inbound(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     at: int = 0
 
 
-class Outbound(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Outbound(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
     """One part of a reply, ready for its platform.
 
     :param id: unique in all conversations, and the same however often the part is made

@@ -21,7 +21,7 @@ VERSION: Final = 1
 Span = tuple[int, int]
 
 
-class Turn(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """The turn under way.
 
     :param execution: random id of this run of the turn; a run with another id is fenced
@@ -42,14 +42,21 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     shown: tuple[str, ...] = ()
 
 
-class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Which platform messages a delivered part became."""
 
     part: str
     message_ids: tuple[str, ...]
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Snapshot(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    gc=False,
+):
     """All that survives of a conversation.
 
     :param revision: what compare-and-set compares; random at first, then plus one a save
@@ -64,7 +71,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     :param spent: what model calls used, for the next save to write beside it; never stored
     """
 
-    version: int = VERSION
+    # By a factory: a default that is left out when it is written would be no version at all.
+    version: int = msgspec.field(default_factory=lambda: VERSION)
     revision: int
     epoch: str
     created_at: int
@@ -114,7 +122,15 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return bool(self.inbox or self.turn or self.next_part)
 
 
+class _Versioned(msgspec.Struct, gc=False):
+    version: object = None
+
+
 _encode: Final = msgspec.json.Encoder().encode
+_decode_array: Final = msgspec.json.Decoder(list[object]).decode
+_decode: Final = msgspec.json.Decoder(Snapshot).decode
+# All else is only looked through, not built.
+_decode_version: Final = msgspec.json.Decoder(_Versioned).decode
 
 
 def stored(snapshot: Snapshot) -> Snapshot:
@@ -135,20 +151,20 @@ def decode(data: bytes) -> Snapshot:
     :raises SnapshotUnreadable: not JSON, too deep, or not a snapshot
     """
     try:
-        value: object = msgspec.json.decode(data)
+        version = _decode_version(data).version
+    except msgspec.ValidationError:  # some other JSON
+        version = None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotUnreadable(f"the stored snapshot is not JSON: {error}") from error
-    return migrate(value, data)
+    return migrate(version, data)
 
 
-def migrate(value: object, data: bytes) -> Snapshot:
+def migrate(version: object, data: bytes) -> Snapshot:
     """The one way in: a newer version is refused, an older one brought up, all else unreadable.
     So is a field that we do not know: the next save would lose it.
 
-    :param value: the decoded JSON, looked at for its version only
-    :param data: the same as it was stored
+    :param version: what the JSON says that it is
     """
-    version = value.get("version") if isinstance(value, dict) else None
     if not isinstance(version, int) or version < 1:
         raise SnapshotUnreadable("the stored snapshot has no version")
     if version > VERSION:
@@ -157,12 +173,16 @@ def migrate(value: object, data: bytes) -> Snapshot:
             "update chinwag"
         )
     try:
-        snapshot = msgspec.json.decode(data, type=Snapshot)
-    except (msgspec.ValidationError, RecursionError) as error:
+        snapshot = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotUnreadable(f"the stored snapshot is not one: {error}") from error
     # Blocks are kept as they are, so nothing has looked inside yet; all that reads them wants
     # an array.
     for each in snapshot.rows + snapshot.inbox:
-        if not bytes(each.blocks).startswith(b"["):
-            raise SnapshotUnreadable("the stored snapshot has a message whose blocks are no array")
+        try:
+            _decode_array(each.blocks)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise SnapshotUnreadable(
+                f"the stored snapshot has a message whose blocks are no array: {error}"
+            ) from error
     return snapshot

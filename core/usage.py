@@ -23,7 +23,7 @@ QUARTER: Final = 900_000
 By = Literal["quarter", "key", "sender", "model"]
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """Tokens, as the provider counted them.
 
     :param input_tokens: what no cache served and none took in

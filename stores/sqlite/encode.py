@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from core.messages import Message
 from core.snapshot import Snapshot, Span
-from core.snapshot import encode as encode_snapshot
 
 # The ring of ids seen: this many of them, so many to a row. One row more than are needed, for the
 # newest is mostly not full.
@@ -47,13 +46,22 @@ class Away(NamedTuple):
     name: str
 
 
-class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+class Head(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
     :param runs: first and last seq of the rows that belong to the value, in reading order
     :param steps: how many of them, from the end, are the turn's
     """
 
     snapshot: msgspec.Raw
+    runs: tuple[Span, ...] = ()
+    steps: int = 0
+    away: tuple[Away, ...] = ()
+
+
+class _Written(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A head on its way out: the snapshot is encoded with all else."""
+
+    snapshot: Snapshot
     runs: tuple[Span, ...] = ()
     steps: int = 0
     away: tuple[Away, ...] = ()
@@ -93,16 +101,10 @@ _encode: Final = msgspec.json.Encoder().encode
 def prepare(snapshot: Snapshot) -> Prepared:
     """Everything that can be done before a transaction is open."""
     steps = snapshot.turn.steps if snapshot.turn else ()
-    bare = replace(
-        snapshot,
-        spent=(),
-        messages=(),
-        seen=(),
-        turn=replace(snapshot.turn, steps=()) if snapshot.turn else None,
-    )
+    turn = replace(snapshot.turn, steps=()) if snapshot.turn else None
+    bare = replace(snapshot, messages=(), seen=(), turn=turn, erase=(), spent=())
     runs = _runs(snapshot.messages) + _runs(steps)
-    encoded = msgspec.Raw(encode_snapshot(bare))
-    head = _encode(Head(encoded, runs, len(steps)))
+    head = _encode(_Written(bare, runs, len(steps)))
     bodies: dict[str, bytes] = {}
     for size, length in SHED:
         if len(head) > size:
@@ -144,8 +146,7 @@ def _shed(
     ]
     outbox = [shed(part, "outbox", which, "body") for which, part in enumerate(bare.outbox)]
     bare = replace(bare, inbox=tuple(inbox), outbox=tuple(outbox))
-    encoded = msgspec.Raw(encode_snapshot(bare))
-    return _encode(Head(encoded, runs, steps, tuple(away))), bodies
+    return _encode(_Written(bare, runs, steps, tuple(away))), bodies
 
 
 def _runs(rows: Sequence[Message]) -> tuple[Span, ...]:

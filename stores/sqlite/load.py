@@ -159,7 +159,7 @@ def _messages(key: str, rows: Iterable[tuple[int, Sequence[Any]]]) -> list[Messa
     crc32, decode, raw = zlib.crc32, _decode_about, msgspec.Raw
     made: list[Message] = []
     for seq, (about, blocks, crc) in rows:
-        if crc32(blocks, crc32(about)) != crc:
+        if crc32(about + blocks) != crc:
             raise SnapshotUnreadable(f"{key}: the checksum of its message {seq} is wrong")
         role, at, sender, message_ids = decode(about)
         made.append(Message(seq, role, raw(blocks), at, sender, message_ids))

@@ -657,7 +657,7 @@ async def test_who_no_longer_waits_is_saved_all_the_same(store: SQLiteStore) -> 
 async def test_a_thread_that_was_asked_in_vain_goes_on(store: SQLiteStore) -> None:
     """Who comes while a group is being taken may ask again for nothing."""
     assert store._reads is not None
-    store._reads._ask()
+    store._reads._take()
     assert await store.load(ref("t:1")) is None
 
 
