@@ -18,6 +18,7 @@ from bots.console import OWNER, Console
 from bots.models import build_client
 from bots.plugins import load_adapter, load_tool
 from bots.settings import Settings
+from bots.telemetry import telemetry
 from core.adapter import Acceptance, Adapter, Refused
 from core.agent import Agent
 from core.clock import Clock, SystemClock
@@ -239,6 +240,7 @@ class _Program:
         async for key in self._store.unfinished():
             await self._engine.submit(key, "")
         async with AsyncExitStack() as stack:
+            stack.enter_context(telemetry(self._settings.telemetry))
             stack.push_async_callback(self._client.close)
             engine = asyncio.create_task(self._engine.run(self._conversations.work), name="engine")
             intake = [

@@ -241,6 +241,17 @@ class AdapterSection(Section):
         return {**({"use": data["use"]} if "use" in data else {}), "options": options}
 
 
+class TelemetrySection(Section):
+    """Where it goes, and in what name, is said by OpenTelemetry's own variables, ``OTEL_...``.
+
+    :param otel: send spans and metrics
+    :param content: with what was said in them; it leaves this machine then
+    """
+
+    otel: bool = False
+    content: bool = False
+
+
 class LogSection(Section):
     # BaseModel has a method `json`.
     json_lines: bool = Field(default=False, alias="json")
@@ -270,6 +281,7 @@ class Settings(BaseSettings):
     foundry: FoundrySection = FoundrySection()
     engine: EngineSection = EngineSection()
     adapters: dict[Name, AdapterSection] = {}
+    telemetry: TelemetrySection = TelemetrySection()
     log: LogSection = LogSection()
 
     _path: Path | None = PrivateAttr(default=None)

@@ -7,6 +7,7 @@ here: what is to be said waits in the outbox.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
@@ -106,11 +107,22 @@ class Answering:
         turn = snapshot.turn
         fence = Fence(snapshot.epoch, execution)
         failpoint("started")
-        emit("started", key, execution=execution, attempt=turn.attempt, messages=len(turn.taken))
-        if turn.attempt > MAX_ATTEMPTS:
-            await self._apologise(key, adapter, fence, phrases.GAVE_UP, "attempts")
-            return None
-        return await self._attempt(key, adapter, snapshot, turn, fence)
+        emit(
+            "started",
+            key,
+            execution=execution,
+            agent=self._agent.name,
+            attempt=turn.attempt,
+            messages=len(turn.taken),
+        )
+        try:
+            if turn.attempt > MAX_ATTEMPTS:
+                await self._apologise(key, adapter, fence, phrases.GAVE_UP, "attempts")
+                return None
+            return await self._attempt(key, adapter, snapshot, turn, fence)
+        finally:
+            # However it ended; cancelled, too.
+            emit("ended", key, level=logging.DEBUG, execution=execution)
 
     async def _attempt(
         self, key: str, adapter: Adapter, snapshot: Snapshot, turn: Turn, fence: Fence

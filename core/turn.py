@@ -25,7 +25,7 @@ from core.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from core.events import emit, trouble
+from core.events import emit, said, trouble
 from core.execution import Execution
 from core.failpoints import failpoint
 from core.messages import Message, encode_blocks, text_block, text_of
@@ -311,10 +311,12 @@ class _Run:
         self._piece = ""
         self._first_text = None
         asked = self._clock.monotonic()
+        request = self._request(use_tools)
         failpoint("before_model")
-        answer = await self._client.answer(self._request(use_tools), self._on_text)
+        answer = await self._client.answer(request, self._on_text)
         failpoint("answered")
         self._usage += answer.usage
+        said(self._place.execution, request.messages, answer.blocks)
         emit(
             "answered",
             self._place.session_key,
@@ -375,19 +377,10 @@ class _Run:
     ) -> None:
         """All at once; the results in the order of the calls."""
         failpoint("before_tools")
-        began = self._clock.monotonic()
         blocks = encode_blocks(
             await asyncio.gather(*(self._result(call, interrupted) for call in calls))
         )
         failpoint("tools_done")
-        emit(
-            "tools",
-            self._place.session_key,
-            execution=self._place.execution,
-            agent=self._agent.name,
-            ms=round((self._clock.monotonic() - began) * 1000, 1),
-            tools=",".join(call.name for call in calls),
-        )
         await self._journal.results(blocks)
         self._add("user", blocks)
 
@@ -402,7 +395,19 @@ class _Run:
             agent=self._agent.name,
             sender=self._place.sender,
         )
-        return await run_tool(self._tools, call, context)
+        began = self._clock.monotonic()
+        result = await run_tool(self._tools, call, context)
+        emit(
+            "tool",
+            self._place.session_key,
+            execution=self._place.execution,
+            agent=self._agent.name,
+            tool=call.name,
+            call=call.id,
+            ms=round((self._clock.monotonic() - began) * 1000, 1),
+            ok=not result.get("is_error"),
+        )
+        return result
 
     async def _resume(self, started: tuple[str, ...]) -> None:
         """An earlier attempt ended between a call and its result: a call that had started and

@@ -213,8 +213,8 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
         (
             "[zebra]",
             "[zebra] is not a section; there are [agent], [memory], [access], [store],"
-            " [telegram], [anthropic], [openai], [bedrock], [vertex], [foundry], [engine], [log],"
-            " [adapters]",
+            " [telegram], [anthropic], [openai], [bedrock], [vertex], [foundry], [engine],"
+            " [telemetry], [log], [adapters]",
         ),
         ("[agent]\nmodle = 'x'", "[agent] modle: no such key; did you mean model?"),
         ("[log]\nzebra = 1", "[log] zebra: no such key; there are json, level"),

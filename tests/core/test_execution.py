@@ -379,15 +379,15 @@ async def test_its_tools_and_events_carry_the_execution_and_its_own_name(
     assert {(event["key"], event["execution"]) for _, event in events} == {here}
     assert [(name, event["agent"]) for name, event in events] == [
         ("answered", "chief"),
-        ("tools", "chief"),
+        ("tool", "chief"),
         ("answered", "chief"),
         ("answered", "researcher"),
-        ("tools", "researcher"),
+        ("tool", "researcher"),
         ("answered", "researcher"),
-        ("tools", "chief"),
+        ("tool", "chief"),
         ("answered", "chief"),
         ("agent.failed", "researcher"),
-        ("tools", "chief"),
+        ("tool", "chief"),
         ("answered", "chief"),
     ]
 

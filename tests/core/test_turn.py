@@ -917,7 +917,7 @@ async def test_events_hold_no_text(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "chinwag"):
         await turn.run()
     names = [record.message for record in caplog.records]
-    assert names == ["model.again", "answered", "tools", "answered"]
+    assert names == ["model.again", "answered", "tool", "answered"]
     assert "secret" not in str([record.__dict__ for record in caplog.records])
     assert caplog.records[1].__dict__["event"]["cached"] == USAGE.cache_read_input_tokens
     assert Usage() + USAGE == USAGE
