@@ -5,7 +5,8 @@ An input of an agent: a run never changes it. Not a store: what left the window 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,6 +19,17 @@ class Seed(msgspec.Struct, frozen=True):
 
     role: Role
     message: str
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    role: Literal["system", "user", "assistant"]
+    message: str
+
+
+class _Serial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    messages: tuple[_Entry, ...]
+    max_messages: int | None = None
+    trim_to: int | None = None
 
 
 class ConversationMemory:
@@ -71,11 +83,30 @@ class ConversationMemory:
         beginnings = (i for i, seed in enumerate(self._spoken) if seed.role == "user")
         return self._spoken[self._first_kept(len(self._spoken), beginnings) :]
 
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> ConversationMemory:
+        """What `to_dict` gave, out of a store of your own.
+
+        :raises ValueError: it is of another shape
+        """
+        try:
+            serial = msgspec.convert(dict(value), _Serial)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"no conversation memory: {error}") from None
+        memory = cls(serial.max_messages, serial.trim_to)
+        add = {"system": memory.add_system, "user": memory.add_user}
+        for entry in serial.messages:
+            add.get(entry.role, memory.add_assistant)(entry.message)
+        return memory
+
     def to_dict(self) -> dict[str, object]:
-        """All entries as ``{"role": ..., "message": ...}``; `max_messages` only when it is set."""
+        """All entries as ``{"role": ..., "message": ...}``; `max_messages` only when it is set,
+        `trim_to` when it is not the half of that."""
         entries = [{"role": role, "message": message} for role, message in self._entries]
-        bound = {} if self.max_messages is None else {"max_messages": self.max_messages}
-        return {"messages": entries, **bound}
+        given = {"max_messages": self.max_messages, "trim_to": self.trim_to}
+        usual = ConversationMemory(self.max_messages)
+        bounds = {"max_messages": None, "trim_to": usual.trim_to}
+        return {"messages": entries, **{k: v for k, v in given.items() if v != bounds[k]}}
 
     def first_kept(self, messages: Sequence[Message]) -> int:
         """Index of the first of `messages` that a turn still sends, when one more joins them.

@@ -102,7 +102,6 @@ def tool(
     Of a class the model calls an object: its `__call__` has the parameters. The object is built,
     without arguments, for the first call of an execution, and is gone with it::
 
-        @tool
         class Notebook:
             \"\"\"Take a note, and read all that were taken.\"\"\"
 
@@ -110,6 +109,8 @@ def tool(
                 self.notes: list[str] = []
 
             async def __call__(self, note: str) -> list[str]: ...
+
+        notebook = tool(name="notebook")(Notebook)
 
     :param stateful: see `Tool`; None: a class is, a function is not. A class that says False has
         one object for all runs, as long as no other tool of theirs is stateful

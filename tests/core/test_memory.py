@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -191,3 +193,34 @@ def test_seeds_beyond_the_bound_go_oldest_first_and_system_entries_stay() -> Non
 def test_seeds_that_fit_are_all_there() -> None:
     memory = ConversationMemory(3).add_assistant("Hello.").add_user("Hi.")
     assert [seed.message for seed in memory.spoken] == ["Hello.", "Hi."]
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        ConversationMemory(),
+        ConversationMemory(20).add_system("Be brief.").add_user("I am Ada.").add_assistant("Hi."),
+        ConversationMemory(20, 3).add_user("a").add_user("b").add_system("c"),
+    ],
+)
+def test_what_was_serialised_is_read_again(memory: ConversationMemory) -> None:
+    again = ConversationMemory.from_dict(json.loads(json.dumps(memory.to_dict())))
+    assert again.to_dict() == memory.to_dict()
+    assert (again.max_messages, again.trim_to) == (memory.max_messages, memory.trim_to)
+    assert (again.system, again.spoken) == (memory.system, memory.spoken)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"messages": [{"role": "tool", "message": "x"}]},
+        {"messages": [{"role": "user", "content": "x"}]},
+        {"messages": [], "max_messages": "20"},
+        {"messages": [], "max_messages": 0},
+        {"messages": [], "maxMessages": 20},
+    ],
+)
+def test_what_is_no_memory_is_not_read(value: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"memory|max_messages"):
+        ConversationMemory.from_dict(value)

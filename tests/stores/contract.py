@@ -6,6 +6,7 @@
         def open(self, place: Path) -> BotStore:
             return MyStore(place / "my.db")
 
+A store for the library alone has three methods and inherits `SessionStoreContract`.
 It needs nothing else of this repository's tests. `open` is given an empty folder of its own and
 gives a store that is empty, and closed. The flags say what a store leaves out on purpose.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -254,48 +256,30 @@ STEPS = st.tuples(
 )
 
 
-class StoreContract:
-    # archive() gives rows that left the window, and summaries() counts them.
-    keeps_archive: ClassVar[bool] = True
-    # Another object on the same place finds what the first one stored.
-    durable: ClassVar[bool] = True
+class SessionStoreContract:
+    """What a store must do that has `load`, `save` and `clear`, and need have no more."""
 
-    def open(self, place: Path) -> BotStore:
-        """A closed store on this folder, empty when the folder is."""
+    def open(self, place: Path) -> SessionStore:
+        """A store on this folder, empty when the folder is. It is closed, if it can be."""
         raise NotImplementedError
 
-    async def spoil(self, store: BotStore, place: Path, key: str) -> None:
-        """Damage what is stored under the key, so that it cannot be read."""
-        pytest.skip("this store cannot hold anything unreadable")
-
-    async def age(self, store: BotStore, place: Path, key: str) -> None:
-        """Make what is stored under the key look written by a newer version."""
-        pytest.skip("this store cannot hold anything of a newer version")
-
-    async def spoil_blob(self, store: BotStore, place: Path, id: str) -> None:
-        """Damage the bytes of a blob."""
-        pytest.skip("this store cannot hold anything damaged")
-
     @pytest_asyncio.fixture
-    async def store(self, tmp_path: Path) -> AsyncIterator[BotStore]:
-        async with self.open(tmp_path) as store:
+    async def store(self, tmp_path: Path) -> AsyncIterator[SessionStore]:
+        store = self.open(tmp_path)
+        async with AsyncExitStack() as stack:
+            if isinstance(store, AbstractAsyncContextManager):
+                await stack.enter_async_context(store)
             yield store
 
-    # ------------------------------------------------------------------ load, save, clear
-
-    async def test_is_a_bot_store(self, store: BotStore) -> None:
-        assert isinstance(store, BotStore)
-        assert isinstance(store, SessionStore)
-
-    async def test_what_is_not_there_is_none(self, store: BotStore) -> None:
+    async def test_what_is_not_there_is_none(self, store: SessionStore) -> None:
         assert await store.load(ref("t:1")) is None
 
-    async def test_gives_back_what_it_was_given(self, store: BotStore) -> None:
+    async def test_gives_back_what_it_was_given(self, store: SessionStore) -> None:
         value = rich()
         await store.save(ref("t:1"), value, replaces=None)
         assert await store.load(ref("t:1")) == stored(value)
 
-    async def test_gives_back_every_field_after_every_save(self, store: BotStore) -> None:
+    async def test_gives_back_every_field_after_every_save(self, store: SessionStore) -> None:
         value = stored(rich())
         await store.save(ref("t:1"), value, replaces=None)
         some: list[dict[str, Any]] = [
@@ -310,7 +294,7 @@ class StoreContract:
             assert await store.load(ref("t:1")) == changed
             value = changed
 
-    async def test_blocks_stay_byte_for_byte(self, store: BotStore) -> None:
+    async def test_blocks_stay_byte_for_byte(self, store: SessionStore) -> None:
         value = rich()
         await store.save(ref("t:1"), value, replaces=None)
         loaded = await store.load(ref("t:1"))
@@ -319,7 +303,7 @@ class StoreContract:
             bytes(row.blocks) for row in value.rows
         ]
 
-    async def test_any_key_is_a_key_of_its_own(self, store: BotStore) -> None:
+    async def test_any_key_is_a_key_of_its_own(self, store: SessionStore) -> None:
         values = {
             key: replace(begun(revision=number), id=key) for number, key in enumerate(HOSTILE_KEYS)
         }
@@ -327,14 +311,13 @@ class StoreContract:
             await store.save(ref(key), value, replaces=None)
         for key, value in values.items():
             assert await store.load(ref(key)) == value
-        assert [summary.key for summary in await listed(store)] == sorted(HOSTILE_KEYS)
 
     @pytest.mark.parametrize("key", ["", "nul\0", "x" * 256, "\ud800"])
-    async def test_what_is_no_key_gets_nowhere(self, store: BotStore, key: str) -> None:
+    async def test_what_is_no_key_gets_nowhere(self, store: SessionStore, key: str) -> None:
         with pytest.raises(InvalidKey):
             await store.load(ref(key))
 
-    async def test_the_head_may_be_as_long_as_it_likes(self, store: BotStore) -> None:
+    async def test_the_head_may_be_as_long_as_it_likes(self, store: SessionStore) -> None:
         value = replace(
             rich(),
             inbox=tuple(inbound(f"in{number}", "w" * 500) for number in range(20)),
@@ -345,7 +328,7 @@ class StoreContract:
         await store.save(ref("t:1"), value, replaces=None)
         assert await store.load(ref("t:1")) == value
 
-    async def test_two_texts_may_be_equal(self, store: BotStore) -> None:
+    async def test_two_texts_may_be_equal(self, store: SessionStore) -> None:
         long = "the same " * 200
         value = replace(
             begun(), inbox=(inbound("1", long), inbound("2", long)), outbox=(Outbound("3", long),)
@@ -355,7 +338,7 @@ class StoreContract:
         await store.save(ref("t:1"), fewer, replaces=1000)
         assert await store.load(ref("t:1")) == fewer
 
-    async def test_seen_is_what_the_value_says(self, store: BotStore) -> None:
+    async def test_seen_is_what_the_value_says(self, store: SessionStore) -> None:
         """Also when the last 200 are full, and when all of them were pushed out again."""
         value = replace(begun(), seen=tuple(f"old {number}" for number in range(197)))
         await store.save(ref("t:1"), value, replaces=None)
@@ -369,7 +352,7 @@ class StoreContract:
                 assert await store.load(ref("t:1")) == value
         assert len(value.seen) == changes.SEEN_LIMIT
 
-    async def test_seen_may_change_in_any_way(self, store: BotStore) -> None:
+    async def test_seen_may_change_in_any_way(self, store: SessionStore) -> None:
         value = begun()
         await store.save(ref("t:1"), value, replaces=None)
         many = tuple(f"id {number}" for number in range(300))
@@ -392,41 +375,18 @@ class StoreContract:
             assert await store.load(ref("t:1")) == changed
             value = changed
 
-    async def test_clear_removes_everything(self, store: BotStore) -> None:
-        await store.save(ref("t:1"), rich(), replaces=None)
-        await store.save(ref("t:2"), rich(), replaces=None)
-        await store.clear(ref("t:1"))
-        assert await store.load(ref("t:1")) is None
-        assert await keys(store) == ["t:2"]
-        assert [summary.key for summary in await listed(store)] == ["t:2"]
-        assert await seqs(store, "t:1") == []
-        assert await store.load(ref("t:2")) == stored(rich())
-
-    async def test_clearing_what_is_not_there_is_fine(self, store: BotStore) -> None:
+    async def test_clearing_what_is_not_there_is_fine(self, store: SessionStore) -> None:
         await store.clear(ref("t:1"))
         await store.clear(ref("t:1"))
         assert await store.load(ref("t:1")) is None
 
-    async def test_another_object_finds_it(self, tmp_path: Path) -> None:
-        if not self.durable:
-            pytest.skip("this store lives as long as its object")
-        async with self.open(tmp_path) as store:
-            await store.save(ref("t:1"), rich(), replaces=None)
-            assert await store.notes.put("owner", b"42", was=None)
-        async with self.open(tmp_path) as store:
-            assert await store.load(ref("t:1")) == stored(rich())
-            assert await store.notes.get("owner") == b"42"
-            assert await keys(store) == ["t:1"]
-
-    # ------------------------------------------------------------------ compare-and-set
-
-    async def test_a_first_save_wants_nothing_there(self, store: BotStore) -> None:
+    async def test_a_first_save_wants_nothing_there(self, store: SessionStore) -> None:
         await store.save(ref("t:1"), begun(), replaces=None)
         with pytest.raises(StaleSnapshot):
             await store.save(ref("t:1"), replace(begun(), id="late"), replaces=None)
         assert await store.load(ref("t:1")) == begun()
 
-    async def test_a_later_save_wants_the_revision_it_saw(self, store: BotStore) -> None:
+    async def test_a_later_save_wants_the_revision_it_saw(self, store: SessionStore) -> None:
         with pytest.raises(StaleSnapshot):
             await store.save(ref("t:1"), begun(), replaces=999)
         assert await store.load(ref("t:1")) is None
@@ -436,17 +396,9 @@ class StoreContract:
         await store.save(ref("t:1"), begun(1001), replaces=1000)
         assert await store.load(ref("t:1")) == begun(1001)
 
-    async def test_a_stale_save_changes_nothing(self, store: BotStore) -> None:
-        value = stored(rich())
-        await store.save(ref("t:1"), value, replaces=None)
-        stale = changes.reset(replace(value, revision=5), "other epoch")
-        with pytest.raises(StaleSnapshot):
-            await store.save(ref("t:1"), stale, replaces=4)
-        assert await store.load(ref("t:1")) == value
-        assert await seqs(store, "t:1") == [10, 9, 8, 7, 4, 3]
-        assert await keys(store) == ["t:1"]
-
-    async def test_a_stale_writer_does_not_fit_what_was_begun_anew(self, store: BotStore) -> None:
+    async def test_a_stale_writer_does_not_fit_what_was_begun_anew(
+        self, store: SessionStore
+    ) -> None:
         await store.save(ref("t:1"), begun(1000), replaces=None)
         await store.clear(ref("t:1"))
         with pytest.raises(StaleSnapshot):
@@ -456,7 +408,7 @@ class StoreContract:
             await store.save(ref("t:1"), begun(1001), replaces=1000)
         assert await store.load(ref("t:1")) == begun(7_000_000, "epoch-2")
 
-    async def test_of_two_savers_one_wins(self, store: BotStore) -> None:
+    async def test_of_two_savers_one_wins(self, store: SessionStore) -> None:
         await store.save(ref("t:1"), begun(), replaces=None)
         first, second = (replace(begun(1001), id=name) for name in ("first", "second"))
         outcomes = await asyncio.gather(
@@ -468,14 +420,14 @@ class StoreContract:
         winner = first if outcomes[0] is None else second
         assert await store.load(ref("t:1")) == winner
 
-    async def test_of_two_that_begin_one_wins(self, store: BotStore) -> None:
+    async def test_of_two_that_begin_one_wins(self, store: SessionStore) -> None:
         outcomes = await asyncio.gather(
             *(store.save(ref("t:1"), begun(number), replaces=None) for number in range(5)),
             return_exceptions=True,
         )
         assert sorted(map(type, outcomes), key=str) == [type(None), *[StaleSnapshot] * 4]
 
-    async def test_fifty_savers_lose_no_change(self, store: BotStore) -> None:
+    async def test_fifty_savers_lose_no_change(self, store: SessionStore) -> None:
         chat = Chat(store, "t:1")
         await asyncio.gather(
             *(
@@ -489,7 +441,7 @@ class StoreContract:
         assert len(value.outbox) == 50
         assert value.revision == 1000 + 49
 
-    async def test_many_conversations_at_once(self, store: BotStore) -> None:
+    async def test_many_conversations_at_once(self, store: SessionStore) -> None:
         chats = [Chat(store, f"t:{number}") for number in range(20)]
 
         async def talk(chat: Chat) -> None:
@@ -503,7 +455,7 @@ class StoreContract:
             assert [row.seq for row in value.messages] == [1, 2, 3, 4, 5, 6]
             assert value.seen == ("turn0", "turn1", "turn2")
 
-    async def test_a_cancelled_save_does_no_harm(self, store: BotStore) -> None:
+    async def test_a_cancelled_save_does_no_harm(self, store: SessionStore) -> None:
         await store.save(ref("t:1"), begun(), replaces=None)
         for rounds in range(6):
             stored = await store.load(ref("t:1"))
@@ -522,6 +474,68 @@ class StoreContract:
         # Whether they happened is unknown; that all of it goes on is not.
         value = await Chat(store, "t:1").turn()
         assert await store.load(ref("t:1")) == value
+
+
+class StoreContract(SessionStoreContract):
+    # archive() gives rows that left the window, and summaries() counts them.
+    keeps_archive: ClassVar[bool] = True
+    # Another object on the same place finds what the first one stored.
+    durable: ClassVar[bool] = True
+
+    def open(self, place: Path) -> BotStore:
+        """A closed store on this folder, empty when the folder is."""
+        raise NotImplementedError
+
+    async def spoil(self, store: BotStore, place: Path, key: str) -> None:
+        """Damage what is stored under the key, so that it cannot be read."""
+        pytest.skip("this store cannot hold anything unreadable")
+
+    async def age(self, store: BotStore, place: Path, key: str) -> None:
+        """Make what is stored under the key look written by a newer version."""
+        pytest.skip("this store cannot hold anything of a newer version")
+
+    async def spoil_blob(self, store: BotStore, place: Path, id: str) -> None:
+        """Damage the bytes of a blob."""
+        pytest.skip("this store cannot hold anything damaged")
+
+    # ------------------------------------------------------------------ load, save, clear
+
+    async def test_is_a_bot_store(self, store: BotStore) -> None:
+        assert isinstance(store, BotStore)
+        assert isinstance(store, SessionStore)
+
+    async def test_clear_removes_everything(self, store: BotStore) -> None:
+        await store.save(ref("t:1"), rich(), replaces=None)
+        await store.save(ref("t:2"), rich(), replaces=None)
+        await store.clear(ref("t:1"))
+        assert await store.load(ref("t:1")) is None
+        assert await keys(store) == ["t:2"]
+        assert [summary.key for summary in await listed(store)] == ["t:2"]
+        assert await seqs(store, "t:1") == []
+        assert await store.load(ref("t:2")) == stored(rich())
+
+    async def test_another_object_finds_it(self, tmp_path: Path) -> None:
+        if not self.durable:
+            pytest.skip("this store lives as long as its object")
+        async with self.open(tmp_path) as store:
+            await store.save(ref("t:1"), rich(), replaces=None)
+            assert await store.notes.put("owner", b"42", was=None)
+        async with self.open(tmp_path) as store:
+            assert await store.load(ref("t:1")) == stored(rich())
+            assert await store.notes.get("owner") == b"42"
+            assert await keys(store) == ["t:1"]
+
+    # ------------------------------------------------------------------ compare-and-set
+
+    async def test_a_stale_save_changes_nothing(self, store: BotStore) -> None:
+        value = stored(rich())
+        await store.save(ref("t:1"), value, replaces=None)
+        stale = changes.reset(replace(value, revision=5), "other epoch")
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:1"), stale, replaces=4)
+        assert await store.load(ref("t:1")) == value
+        assert await seqs(store, "t:1") == [10, 9, 8, 7, 4, 3]
+        assert await keys(store) == ["t:1"]
 
     # ------------------------------------------------------------------ what a turn does
 
@@ -656,6 +670,11 @@ class StoreContract:
         async for summary in store.summaries():
             await store.clear(ref(summary.key))
         assert await listed(store) == []
+
+    async def test_any_key_is_listed(self, store: BotStore) -> None:
+        for number, key in enumerate(HOSTILE_KEYS):
+            await store.save(ref(key), begun(revision=number), replaces=None)
+        assert [summary.key for summary in await listed(store)] == sorted(HOSTILE_KEYS)
 
     async def test_summaries(self, store: BotStore) -> None:
         done = await Chat(store, "t:2").turn()
