@@ -28,10 +28,32 @@ class Refused(msgspec.Struct, frozen=True):
 
     :param reply: markdown
     :param private: only its sender should see it, where the platform can do that
+    :param over: of a decision: its question is not open any more, so its buttons may go
     """
 
     reply: str | None = None
     private: bool = False
+    over: bool = False
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A button.
+
+    :param data: what comes back when it is pressed; at most 43 bytes of ASCII
+    """
+
+    label: str
+    data: str
+
+
+class Card(msgspec.Struct, frozen=True):
+    """A question with buttons, or, without choices, what became of it.
+
+    :param text: markdown, at most 2,500 characters
+    """
+
+    text: str
+    choices: tuple[Choice, ...] = ()
 
 
 Acceptance = Accepted | Duplicate | Refused
@@ -130,4 +152,15 @@ class Adapter(Protocol):
         :param may: asked before each request: whether it may leave now. If so, it counts, for
             everything that leaves for a chat shares one budget; if not, it is left out
         """
+        ...
+
+
+@runtime_checkable
+class Cards(Protocol):
+    """What an adapter can besides, when its platform has buttons. A press comes in as an Inbound
+    of kind ``decision``; once `accept` has returned, only who pressed is told of a refusal. An
+    adapter without this is given the same question as text, to be answered by a command."""
+
+    def render_card(self, card: Card) -> str:
+        """One body for `send`. Pure. An edit to a card without choices takes the buttons away."""
         ...

@@ -27,6 +27,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     :param max_tokens: of one answer
     :param max_rounds: how often tools may run in one turn
     :param turn_timeout: seconds for a whole turn, tools included
+    :param approval_timeout: seconds after which a call that nobody has allowed is declined
     :raises ValueError: two tools or agents have the same name, an agent's name can be none of a
         tool, or agents ask agents more than `MAX_DEPTH` deep
     """
@@ -46,6 +47,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int = 4096
     max_rounds: int = 8
     turn_timeout: float = 120.0
+    approval_timeout: float = 3600.0
 
     def __post_init__(self) -> None:
         names = [tool.name for tool in self.tools] + [check_name(each.name) for each in self.agents]

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from core import changes, phrases
+from core import approvals, cards, changes, phrases, suspending
 from core.adapter import Adapter
 from core.agent import Agent
 from core.changes import Fence
@@ -30,12 +30,12 @@ from core.errors import (
 )
 from core.events import emit, logger, trouble
 from core.failpoints import failpoint
-from core.messages import Inbound, clean
+from core.messages import Inbound, Outbound, clean
 from core.model import ModelClient
 from core.pace import Pace
-from core.snapshot import Snapshot, Turn
+from core.snapshot import Snapshot, Suspension, Turn
 from core.snapshots import Snapshots, new_id
-from core.turn import Finished, Place, run_turn
+from core.turn import Finished, Place, Suspended, run_turn
 
 MAX_ATTEMPTS: Final = 3
 NO_MODEL_WAIT: Final = 60.0
@@ -50,6 +50,7 @@ class Answering:
     """
     :param cwd: the working directory, for the snapshot
     :param when_busy: how what waits is taken; see `core.conversations.Options`
+    :param approvers: who may allow calls; see `core.conversations.Options`
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Answering:
         *,
         cwd: str,
         when_busy: WhenBusy,
+        approvers: tuple[str, ...] = (),
     ) -> None:
         self._snapshots = snapshots
         self._pace = pace
@@ -70,6 +72,7 @@ class Answering:
         self._clock = clock
         self._cwd = cwd
         self._when_busy = when_busy
+        self._approvers = approvers
         self._last_attempt = asyncio.Lock()
         self._told_no_model: dict[str, float] = {}
 
@@ -92,7 +95,7 @@ class Answering:
             if before is None:
                 return None
             after = changes.start(
-                before,
+                self._expired(before, adapter),
                 execution=execution,
                 now=self._clock.now(),
                 memory=self._agent.memory,
@@ -138,6 +141,9 @@ class Answering:
                 finished = await self._run(key, snapshot, turn, fence, asked, live.show)
             finally:
                 on_screen = await live.close()
+            if isinstance(finished, Suspended):
+                await self._suspend(key, adapter, fence, finished, turn, asked, on_screen)
+                return None
             text = clean(finished.text)
             bodies = await _rendered(adapter, text) or adapter.render(phrases.INTERNAL)
         except Fenced:
@@ -168,7 +174,7 @@ class Answering:
         fence: Fence,
         asked: Inbound,
         show: Callable[[str], bool],
-    ) -> Finished:
+    ) -> Finished | Suspended:
         return await run_turn(
             self._agent_for(snapshot),
             self._client,
@@ -177,10 +183,64 @@ class Answering:
             _Journal(self._snapshots, key, fence, self._clock),
             show,
             started=turn.started,
+            suspended=turn.suspended,
+            joining=changes.joining(snapshot),
             configured=self._agent.model,
             place=Place(session_key=key, execution=fence.execution, sender=asked.sender.id),
             clock=self._clock,
         )
+
+    def _expired(self, before: Snapshot, adapter: Adapter) -> Snapshot:
+        """What nobody has decided in time is declined."""
+        suspension = approvals.suspended(before)
+        if suspension is None or suspension.expires > self._clock.now() or before.turn is None:
+            return before
+        left = approvals.undecided(suspension)
+        declined = approvals.decided(suspension, left, "declined", approvals.EXPIRED)
+        bodies = cards.outcomes(adapter, before.turn, left, phrases.EXPIRED)
+        return suspending.decide(before, declined, bodies)
+
+    async def _suspend(
+        self,
+        key: str,
+        adapter: Adapter,
+        fence: Fence,
+        asking: Suspended,
+        turn: Turn,
+        asked: Inbound,
+        on_screen: tuple[str, ...],
+    ) -> None:
+        """Ask people, and wait without a task of ours."""
+        suspension = Suspension(
+            id=fence.execution,
+            calls=approvals.pending(asking.calls),
+            results=asking.step,
+            sender=asked.sender.id,
+            approvers=self._approvers or (asked.sender.id,),
+            expires=asking.expires,
+            joined=turn.suspended.joined if turn.suspended else (),
+        )
+        if not asked.group and asked.sender.id not in suspension.approvers:
+            everything = range(len(suspension.calls))
+            why = approvals.NOBODY_HERE
+            suspension = approvals.decided(suspension, everything, "declined", why)
+            questions: tuple[Outbound, ...] = ()
+        else:
+            now = self._clock.now()
+            questions = cards.questions(adapter, suspension, asking.calls, asked, now)
+        failpoint("before_commit")
+        await self._change(
+            key,
+            lambda before: suspending.suspend(
+                changes.shown(before, fence, on_screen) if on_screen else before,
+                fence,
+                suspension,
+                questions,
+                asking.usage,
+            ),
+        )
+        failpoint("committed")
+        emit("suspended", key, execution=fence.execution, calls=len(asking.calls))
 
     async def _commit(
         self,

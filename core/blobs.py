@@ -56,6 +56,8 @@ def named_by(snapshot: Snapshot) -> set[str]:
     named: set[str] = set()
     for each in snapshot.rows + snapshot.inbox:
         named |= named_in(bytes(each.blocks))
+    if snapshot.turn and snapshot.turn.suspended:
+        named |= named_in(bytes(snapshot.turn.suspended.results))
     for part in snapshot.outbox:
         named |= named_in(part.body.encode()) if part.body else set()
     return named

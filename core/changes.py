@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from core import history
+from core import approvals, history
 from core.memory import ConversationMemory
 from core.messages import (
     Inbound,
@@ -26,7 +26,7 @@ from core.messages import (
     text_block,
 )
 from core.outbox import SENT_LIMIT, on_screen, parts_of, queue, retractions
-from core.snapshot import Snapshot, Span, Turn, Usage
+from core.snapshot import Snapshot, Span, Suspension, Turn, Usage
 
 INBOX_LIMIT: Final = 20
 SEEN_LIMIT: Final = 200
@@ -124,6 +124,8 @@ def start(
     turn = snapshot.turn
     if turn is None:
         return _first_attempt(snapshot, execution, now, memory, one_by_one)
+    if turn.suspended is not None:
+        return _resumed(snapshot, turn, turn.suspended, execution, join)
     waiting = [inbound for inbound in snapshot.inbox if inbound.id not in turn.taken]
     again = replace(turn, execution=execution, attempt=turn.attempt + 1)
     if not (join and waiting):
@@ -132,6 +134,38 @@ def start(
     message = _spoken(waiting, snapshot.next_seq, now, _interrupted(turn))
     again = replace(again, attempt=1, steps=(*turn.steps, message), started=())
     return replace(snapshot, turn=again, next_seq=snapshot.next_seq + 1)
+
+
+def _resumed(
+    snapshot: Snapshot, turn: Turn, suspended: Suspension, execution: str, join: bool
+) -> Snapshot:
+    """No change while people have still to decide. What joins is said behind the step's results."""
+    if approvals.undecided(suspended):
+        return snapshot
+    joined = suspended.joined
+    if join:
+        joined += tuple(
+            inbound.id for inbound in snapshot.inbox if inbound.id not in (*turn.taken, *joined)
+        )
+    again = replace(
+        turn,
+        execution=execution,
+        attempt=turn.attempt + 1,
+        taken=turn.taken + tuple(each for each in joined if each not in turn.taken),
+        suspended=replace(suspended, joined=joined),
+    )
+    return replace(snapshot, turn=again)
+
+
+def joining(snapshot: Snapshot) -> list[history.Block]:
+    """What people said that a suspended step goes on with, as blocks behind its results."""
+    return _said(_joined_messages(snapshot))
+
+
+def _joined_messages(snapshot: Snapshot) -> list[Inbound]:
+    turn = snapshot.turn
+    joined = turn.suspended.joined if turn and turn.suspended else ()
+    return [inbound for inbound in snapshot.inbox if inbound.id in joined]
 
 
 def _first_attempt(
@@ -186,8 +220,10 @@ def results(snapshot: Snapshot, fence: Fence, blocks: msgspec.Raw, now: int) -> 
     turn = _current(snapshot, fence)
     if turn is None:
         return snapshot
-    rows = _rows(snapshot.next_seq, "user", [blocks], now)
-    turn = replace(turn, steps=turn.steps + rows, started=(), attempt=1)
+    (row,) = _rows(snapshot.next_seq, "user", [blocks], now)
+    if joined := _joined_messages(snapshot):
+        row = _from(row, joined)
+    turn = replace(turn, steps=(*turn.steps, row), started=(), attempt=1, suspended=None)
     return replace(snapshot, turn=turn, next_seq=snapshot.next_seq + 1)
 
 
@@ -375,18 +411,25 @@ def _rows(seq: int, role: Role, many: Sequence[msgspec.Raw], now: int) -> tuple[
 
 def _spoken(waiting: Sequence[Inbound], seq: int, now: int, before: list[history.Block]) -> Message:
     """The user message made of what people said."""
-    blocks = list(before)
+    blocks = encode_blocks([*before, *_said(waiting)])
+    return _from(Message(seq=seq, role="user", blocks=blocks, at=now), waiting)
+
+
+def _said(waiting: Sequence[Inbound]) -> list[history.Block]:
+    blocks: list[history.Block] = []
     for inbound in waiting:
         if inbound.text.strip():
             blocks.append(text_block(said_by(inbound)))
         blocks.extend(decode_blocks(inbound.blocks))
-    return Message(
-        seq=seq,
-        role="user",
-        blocks=encode_blocks(blocks),
-        at=now,
-        sender=waiting[-1].sender.id,
-        message_ids=tuple(inbound.message_id for inbound in waiting if inbound.message_id),
+    return blocks
+
+
+def _from(row: Message, said: Sequence[Inbound]) -> Message:
+    """The row, with whose words it holds."""
+    return replace(
+        row,
+        sender=said[-1].sender.id,
+        message_ids=tuple(inbound.message_id for inbound in said if inbound.message_id),
     )
 
 

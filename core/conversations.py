@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from core import changes, commands, phrases
+from core import approvals, cards, changes, commands, decisions, phrases
 from core.adapter import Acceptance, Accepted, Adapter, Duplicate, Refused
 from core.agent import Agent
 from core.answering import Answering, WhenBusy
@@ -50,11 +50,13 @@ class Options(msgspec.Struct, frozen=True):
     :param when_busy: a message that comes during a turn waits with the others for the next one
         (`collect`), waits for one of its own (`queue`), or joins the turn, which begins again
         (`interrupt`)
+    :param approvers: ids of those who may allow the calls that need it; none: who asked may
     """
 
     cwd: str = ""
     when_busy: WhenBusy = "collect"
     on_unknown_outcome: OnUnknownOutcome = "resend"
+    approvers: tuple[str, ...] = ()
 
 
 class _Busy:
@@ -101,6 +103,7 @@ class Conversations:
             clock,
             cwd=options.cwd,
             when_busy=options.when_busy,
+            approvers=options.approvers,
         )
         self._busy: dict[str, _Busy] = {}
         self._moves = Moves()
@@ -166,7 +169,7 @@ class Conversations:
         return accepted
 
     async def _accept(self, inbound: Inbound, admitted: Admitted) -> Acceptance:
-        command = commands.name_of(inbound)
+        command = commands.name_of(inbound) or decisions.command_of(inbound)
         if command is None and not inbound.text.strip() and bytes(inbound.blocks) == b"[]":
             return Refused()
         adapter = self._adapter(inbound.key)
@@ -175,9 +178,15 @@ class Conversations:
             return Refused()
         epoch = new_id()
         begun = False
+        refused: Refused | None = None
 
-        def change(before: Snapshot | None) -> Snapshot:
-            nonlocal begun
+        def change(before: Snapshot | None) -> Snapshot | None:
+            nonlocal begun, refused
+            refused = None
+            if inbound.kind == "decision" or command in decisions.COMMANDS:
+                decided = self._decided(before, inbound, command, adapter)
+                refused = decided if isinstance(decided, Refused) else None
+                return before if isinstance(decided, Refused) else decided
             begun = before is None
             if before is None and self._moves.is_leaving(inbound.key):
                 # It moved while this was on its way in; under the old key it would be answered
@@ -186,7 +195,8 @@ class Conversations:
             lost = self._lost(inbound.key, adapter)
             snapshot = before or changes.notice(self._begin(), lost)
             if command is None:
-                return changes.accept(snapshot, inbound)
+                after = changes.accept(snapshot, inbound)
+                return decisions.go_on(snapshot, after, inbound, adapter)
             if inbound.id in snapshot.seen:
                 return snapshot
             said = commands.answer(snapshot, command, inbound)
@@ -195,6 +205,7 @@ class Conversations:
             if before is None and not after.outbox:
                 # A /reset has emptied it; but what was set aside is not forgotten.
                 after = changes.notice(after, lost)
+            after = cards.withdrawn(snapshot, after, adapter)
             return changes.reply(after, inbound, adapter.render(said))
 
         try:
@@ -207,9 +218,24 @@ class Conversations:
         if not applied:
             if snapshot is not None and changes.knows(snapshot, inbound.id):
                 return Duplicate()
-            return Refused(phrases.INBOX_FULL, private=True)
+            return refused or Refused(phrases.INBOX_FULL, private=True)
         self._interrupt(inbound.key, command)
         return Accepted()
+
+    def _decided(
+        self, before: Snapshot | None, inbound: Inbound, command: str | None, adapter: Adapter
+    ) -> Snapshot | Refused | None:
+        """A button or a command about a call that waits. It begins no conversation."""
+        if before is None or changes.knows(before, inbound.id):
+            return before or Refused(phrases.NOT_OPEN, private=True, over=True)
+        if command is None:
+            return decisions.press(before, inbound, adapter)
+        argument = commands.argument_of(inbound)
+        said = decisions.say(before, command, argument, inbound, adapter)
+        if isinstance(said, Refused):
+            return said
+        after, reply = said
+        return changes.reply(after, inbound, adapter.render(reply))
 
     def _interrupt(self, key: str, command: str | None) -> None:
         """Tell whoever works on this key that it has changed."""
@@ -302,6 +328,8 @@ class Conversations:
         snapshot = await self._snapshots.load(key)
         if snapshot is None or not (snapshot.inbox or snapshot.turn):
             return Done()
+        if wait := approvals.wait(snapshot, self._clock.now()):
+            return Again(wait)
         answering = self._answering.answer(key, adapter, snapshot)
         busy.turn = asyncio.create_task(answering, name=f"turn {key}")
         again = await self._deliver_beside(key, adapter, busy, busy.turn)
@@ -311,7 +339,9 @@ class Conversations:
         if again is not None:
             return again
         snapshot = await self._snapshots.load(key)
-        return Again() if snapshot and snapshot.unfinished else Done()
+        if not (snapshot and snapshot.unfinished):
+            return Done()
+        return Again(approvals.wait(snapshot, self._clock.now()) or 0.0)
 
     async def _deliver_beside(
         self, key: str, adapter: Adapter, busy: _Busy, turn: asyncio.Task[Again | None]

@@ -59,7 +59,9 @@ class Inbound(
 
     :param id: the same event always has the same id; unique within its key's platform
     :param key: text of the session key; also the address of the reply
-    :param kind: for ``moved`` the text is the key prefix under which the chat goes on
+    :param kind: for ``moved`` the text is the key prefix under which the chat goes on; for
+        ``decision`` it is the `data` of the button that was pressed, `message_id` the card with
+        it, and `reply_to` what its platform needs to answer the press
     :param blocks: further content blocks (images, files); a JSON array
     :param message_id: what a reply can refer to
     :param group: whether several people speak in this conversation
@@ -87,7 +89,8 @@ class Outbound(
     :param body: the platform's JSON as text; None deletes the message named by `replaces`
     :param state: `waiting` until it is next, `sending` from the save before its request leaves;
         `held` and `failed` parts stay for people to look at and block nothing
-    :param replaces: id of the message on screen that this part becomes by an edit
+    :param replaces: id of the message on screen that this part becomes by an edit; while that
+        message is still leaving, the id of its part
     :param reply_to: id of the message that it answers; whether that is shown is the adapter's
         affair: between two people it is plain
     :param why: what keeps it from leaving, when it is held or has failed; for people

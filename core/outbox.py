@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from core import approvals
 from core.messages import Inbound, Outbound
 from core.snapshot import Sent, Snapshot, Turn
 
@@ -80,7 +81,8 @@ def hold(snapshot: Snapshot, part_id: str, why: str = OUTCOME_UNKNOWN) -> Snapsh
 
 def fail(snapshot: Snapshot, part_id: str, why: str = "refused") -> Snapshot:
     """The platform will never take this part."""
-    return _put_away(snapshot, part_id, "failed", why)
+    after = _put_away(snapshot, part_id, "failed", why)
+    return after if after is snapshot else approvals.not_shown(after, part_id)
 
 
 def gone(snapshot: Snapshot) -> Snapshot:
@@ -108,8 +110,14 @@ def delivered(snapshot: Snapshot, part_id: str, message_ids: tuple[str, ...]) ->
     outbox = tuple(part for part in snapshot.outbox if part.id != part_id)
     if len(outbox) == len(snapshot.outbox):
         return snapshot
+    # An edit of a message that was still leaving names it by its part.
+    outbox = tuple(
+        replace(part, replaces=message_ids[0]) if message_ids and part.replaces == part_id else part
+        for part in outbox
+    )
     sent = (*snapshot.sent, Sent(part_id, message_ids))[-SENT_LIMIT:]
-    return _next_sending(replace(snapshot, outbox=outbox, sent=sent))
+    after = approvals.shown(replace(snapshot, outbox=outbox, sent=sent), part_id, message_ids)
+    return _next_sending(after)
 
 
 # ---------------------------------------------------------------------- the small print

@@ -53,3 +53,23 @@ GAVE_UP: Final = (
     "Please try to put it differently."
 )
 INTERNAL: Final = "I am sorry: something went wrong inside me. Please try again."
+
+# Approvals. {tool} is a name of ours, {person} a name without markup.
+MAY_I: Final = "May I use **{tool}**?"
+LONGER: Final = (
+    "[… the arguments are longer than I can show; you see their beginning and their end]"
+)
+ONLY: Final = "Only {person} may decide."
+OPEN_FOR: Final = "I wait for that for {time}."
+BY_TEXT: Final = "Say /approve, or /decline and why."
+BY_NUMBER: Final = "Say /approve {number}, or /decline {number} and why."
+APPROVE: Final = "Approve"
+DECLINE: Final = "Decline"
+APPROVED: Final = "Approved by {person}."
+DECLINED: Final = "Declined by {person}."
+EXPIRED: Final = "Nobody decided in time, so it was not run."
+WENT_ON: Final = "Not run: {person} went on."
+NOT_OPEN: Final = "This question is not open any more."
+NOT_YOURS: Final = "This is not for you to decide."
+NOTHING_ASKED: Final = "Nothing waits for an approval here."
+WHICH: Final = "{count} calls wait. Say /approve and a number, or /approve all."

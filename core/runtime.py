@@ -29,6 +29,7 @@ from core.session import Session
 from core.snapshot import Snapshot
 from core.snapshots import new_id
 from core.store import SessionRef, SessionStore
+from core.turn import Approve
 
 
 class Runtime:
@@ -44,6 +45,7 @@ class Runtime:
     :param store: as for `Session.start`; None: memory, for this object's life
     :param store_options: free options that every call of the store receives
     :param client: the model; None: Claude, with the environment's key
+    :param approve: as for `Session.start`
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class Runtime:
         *,
         store_options: Mapping[str, Any] | None = None,
         client: ModelClient | None = None,
+        approve: Approve | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._chosen, self._own_options = parted(_Remembered() if store is None else store)
         self._store_options = store_options
         self._client = client
+        self._approve = approve
         self._clock = clock or SystemClock()
         # A line lives as long as somebody stands in it: an idle conversation costs nothing.
         self._lines: WeakValueDictionary[str, Line] = WeakValueDictionary()
@@ -187,7 +191,7 @@ class Runtime:
             line = self._lines.setdefault(ref.key, Line())
         else:
             store, ref, line = None, reference(agent, id=new_id(), cwd=cwd), Line()
-        return Session(agent, store, ref, ready.client, self._clock, line)
+        return Session(agent, store, ref, ready.client, self._clock, line, self._approve)
 
     async def _open(self, stack: AsyncExitStack) -> _Ready:
         store = await opened(self._chosen, stack)

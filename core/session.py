@@ -21,7 +21,7 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
-from core import changes
+from core import approvals, changes
 from core.agent import Agent
 from core.clock import Clock, SystemClock
 from core.errors import Cleared, SessionBusy, StaleSnapshot
@@ -33,7 +33,7 @@ from core.reply import Reply, Show, Stream
 from core.snapshot import Snapshot
 from core.snapshots import first_revision, new_id
 from core.store import SessionRef, SessionStore
-from core.turn import Finished, Place, run_turn
+from core.turn import Approve, Finished, Place, run_turn
 
 
 class Session:
@@ -47,6 +47,7 @@ class Session:
         client: ModelClient,
         clock: Clock,
         line: Line,
+        approve: Approve | None = None,
     ) -> None:
         """Nothing is loaded yet: the first run does, and then the agent's own options hold."""
         self._agent = agent
@@ -54,6 +55,7 @@ class Session:
         self._ref = ref
         self._client = client
         self._clock = clock
+        self._approve = approve or approvals.nobody
         self._closing = AsyncExitStack()
         self._stored = False
         self._unsure = False
@@ -83,6 +85,7 @@ class Session:
         thinking: str | None = None,
         effort: str | None = None,
         client: ModelClient | None = None,
+        approve: Approve | None = None,
         clock: Clock | None = None,
     ) -> Self:
         """Load what the store has, or begin.
@@ -96,6 +99,8 @@ class Session:
         :param key: None: derived from the agent's name and `id`, else from its name and `cwd`
         :param id: None: the agent's `session_id`
         :param client: None: Claude, with the environment's key
+        :param approve: asked before a call runs that needs an approval; a `ToolError` that it
+            raises tells the model why not. None: such calls are declined
         :raises StoreError: what the store raises
         """
         chosen, own_options = parted(store)
@@ -110,6 +115,7 @@ class Session:
                 client or claude(stack),
                 clock or SystemClock(),
                 Line(),
+                approve,
             )
             await session.restore(
                 model=model,
@@ -222,9 +228,11 @@ class Session:
             asked,
             journal,
             show,
+            approve=self._approve,
             place=Place(session_key=self._ref.key, execution=execution, sender=sender),
             clock=self._clock,
         )
+        assert isinstance(finished, Finished), "who is asked at once suspends nothing"
         said: list[tuple[Role, msgspec.Raw]] = [(step.role, step.blocks) for step in asked]
         said += journal.said
         said += [("assistant", blocks) for blocks in finished.blocks]

@@ -7,18 +7,63 @@ where it is kept is a store's affair; it never holds keys, tokens, tool state or
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from core.errors import SnapshotTooNew, SnapshotUnreadable
-from core.messages import Inbound, Message, Outbound
+from core.messages import NO_BLOCKS, Inbound, Message, Outbound
 from core.usage import Spent
 from core.usage import Usage as Usage  # noqa: PLC0414 (it has always been found here)
 
 VERSION: Final = 1
 
 Span = tuple[int, int]
+
+
+Verdict = Literal["approved", "declined"]
+
+
+class Pending(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
+    """A call that waits for a person.
+
+    :param id: the call's
+    :param digest: of the call's id, name and arguments: what was asked about is what runs
+    :param verdict: None while nobody has decided
+    :param reason: why it was declined, for the model
+    :param card: id of the platform message that asks
+    """
+
+    id: str
+    digest: str
+    verdict: Verdict | None = None
+    reason: str | None = None
+    card: str | None = None
+
+
+class Suspension(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
+    """What a turn waits for, between two runs of it.
+
+    :param id: random; a decision names it, so that it is for nothing else
+    :param calls: those of the last answer that need an approval
+    :param results: a JSON array of what its other calls gave
+    :param sender: for whom the calls run
+    :param approvers: ids of those who may decide
+    :param expires: when it is declined for want of a decision; milliseconds since 1970, UTC
+    :param joined: ids of the inbox messages that the step goes on with besides its results
+    """
+
+    id: str
+    calls: tuple[Pending, ...]
+    results: msgspec.Raw = NO_BLOCKS
+    sender: str | None = None
+    approvers: tuple[str, ...] = ()
+    expires: int = 0
+    joined: tuple[str, ...] = ()
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -31,6 +76,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     :param steps: its rows so far: the user's message, then answers and tool results in turn
     :param started: ids of the calls of the last answer that were about to run
     :param shown: ids of the platform messages that already show a part of the answer
+    :param suspended: set from when the last step asks people until that step has its results
     """
 
     execution: str
@@ -40,6 +86,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     steps: tuple[Message, ...] = ()
     started: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+    suspended: Suspension | None = None
 
 
 class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -178,9 +225,12 @@ def migrate(version: object, data: bytes) -> Snapshot:
         raise SnapshotUnreadable(f"the stored snapshot is not one: {error}") from error
     # Blocks are kept as they are, so nothing has looked inside yet; all that reads them wants
     # an array.
-    for each in snapshot.rows + snapshot.inbox:
+    kept = [each.blocks for each in snapshot.rows + snapshot.inbox]
+    if snapshot.turn is not None and snapshot.turn.suspended is not None:
+        kept.append(snapshot.turn.suspended.results)
+    for blocks in kept:
         try:
-            _decode_array(each.blocks)
+            _decode_array(blocks)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SnapshotUnreadable(
                 f"the stored snapshot has a message whose blocks are no array: {error}"

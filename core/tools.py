@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import json
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, cast, get_type_hints, overload
 
 import msgspec
@@ -43,6 +43,9 @@ class ToolContext(msgspec.Struct, frozen=True):
     sender: str | None
 
 
+NeedsApproval = bool | Callable[[Mapping[str, Any]], bool]
+
+
 class Tool(msgspec.Struct, frozen=True):
     """
     :param repeatable: after a crash in the middle of a call it is run again; others are reported
@@ -52,6 +55,7 @@ class Tool(msgspec.Struct, frozen=True):
     :param stateful: it keeps something between its calls: a run of an agent that has such a tool
         anywhere in its tree shares no object with any other run
     :param made_by: the class whose objects are called; `function` is then its `__call__`
+    :param needs_approval: whether a person must allow each call, or those with such arguments
     """
 
     name: str
@@ -63,6 +67,7 @@ class Tool(msgspec.Struct, frozen=True):
     json: msgspec.Raw
     stateful: bool = False
     made_by: type | None = None
+    needs_approval: NeedsApproval = False
 
 
 @overload
@@ -76,6 +81,7 @@ def tool(
     repeatable: bool = False,
     timeout: float = DEFAULT_TIMEOUT,
     stateful: bool | None = None,
+    needs_approval: NeedsApproval = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -87,6 +93,7 @@ def tool(
     repeatable: bool = False,
     timeout: float = DEFAULT_TIMEOUT,
     stateful: bool | None = None,
+    needs_approval: NeedsApproval = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, or of a class.
 
@@ -114,12 +121,16 @@ def tool(
 
     :param stateful: see `Tool`; None: a class is, a function is not. A class that says False has
         one object for all runs, as long as no other tool of theirs is stateful
+    :param needs_approval: True, or a function of the checked arguments by their names: a person
+        must allow such a call before it runs
     :raises TypeError: a parameter has no type hint, or one that has no JSON schema
     :raises ValueError: a name that no model may call: letters, digits, - and _ only
     """
     if function is None:
-        return lambda decorated: _made(decorated, name, repeatable, timeout, stateful)
-    return _made(function, name, repeatable, timeout, stateful)
+        return lambda decorated: _made(
+            decorated, name, repeatable, timeout, stateful, needs_approval
+        )
+    return _made(function, name, repeatable, timeout, stateful, needs_approval)
 
 
 def check_name(name: str) -> str:
@@ -137,8 +148,11 @@ def _made(
     repeatable: bool,
     timeout: float,
     stateful: bool | None,
+    needs_approval: NeedsApproval,
 ) -> Tool:
     label = check_name(name or given.__name__)
+    if inspect.iscoroutinefunction(needs_approval):
+        raise TypeError(f"tool {label}: needs_approval is asked at once: it must not be async")
     made_by = given if isinstance(given, type) else None
     function = _call_of(made_by, label) if made_by else given
     hints = get_type_hints(function, include_extras=True)
@@ -166,6 +180,7 @@ def _made(
         context_parameter=context_parameter,
         repeatable=repeatable,
         timeout=timeout,
+        needs_approval=needs_approval,
         json=msgspec.Raw(
             msgspec.json.encode(
                 {"name": label, "description": description, "input_schema": _schema(arguments)}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from core import delegation, history
+from core import approvals, delegation, history
 from core.agent import Agent
 from core.clock import Clock
 from core.errors import (
@@ -24,13 +24,14 @@ from core.errors import (
     ModelRefusedKey,
     ModelRejected,
     ModelUnavailable,
+    ToolError,
 )
 from core.events import emit, said, trouble
 from core.execution import Execution
 from core.failpoints import failpoint
 from core.messages import Message, encode_blocks, text_block, text_of
 from core.model import Answer, ModelClient, Request, ToolCall
-from core.snapshot import Usage
+from core.snapshot import Suspension, Usage
 from core.tools import ToolContext, run_tool
 
 ATTEMPTS: Final = 3
@@ -43,6 +44,7 @@ NO_ANSWER: Final = "I have no answer to that. Please try to put it differently."
 REFUSAL: Final = "I cannot help with that."
 
 Show = Callable[[str], bool]
+Approve = Callable[[ToolCall], Awaitable[bool]]
 
 
 class Journal(Protocol):
@@ -52,7 +54,8 @@ class Journal(Protocol):
     """
 
     async def answered(self, blocks: Sequence[msgspec.Raw], started: tuple[str, ...]) -> None:
-        """Assistant messages, the last of which calls tools; those in `started` run next."""
+        """Assistant messages, the last of which calls tools; those in `started` run next. No
+        messages: of an answer that is in the journal already, these run next."""
         ...
 
     async def results(self, blocks: msgspec.Raw) -> None: ...
@@ -73,6 +76,20 @@ class Finished(msgspec.Struct, frozen=True):
     window: int | None = None
 
 
+class Suspended(msgspec.Struct, frozen=True):
+    """People must decide before the turn can go on: nothing runs until then.
+
+    :param step: a JSON array of what the calls that needed nobody gave
+    :param calls: those that wait, in order
+    :param expires: until when; milliseconds since 1970, UTC
+    """
+
+    step: msgspec.Raw
+    calls: tuple[ToolCall, ...]
+    expires: int
+    usage: Usage
+
+
 class Place(msgspec.Struct, frozen=True):
     """Where the turn belongs: for tools and events."""
 
@@ -91,15 +108,22 @@ async def run_turn(
     *,
     started: tuple[str, ...] = (),
     configured: str | None = None,
+    suspended: Suspension | None = None,
+    joining: Sequence[history.Block] = (),
+    approve: Approve | None = None,
     place: Place,
     clock: Clock,
     chance: Callable[[], float] = random.random,
-) -> Finished:
+) -> Finished | Suspended:
     """
     :param messages: the history in its window
     :param steps: the turn's own messages so far: at first what the person said
     :param started: calls of the last step that were about to run when an earlier attempt ended
     :param configured: the model that answers when the agent's own, which a chat chose, is gone
+    :param suspended: what became of the last step since it asked for an approval
+    :param joining: what people have said instead of deciding: the step goes on with it
+    :param approve: asked at once whether a call may run, so that nothing is ever suspended; its
+        ToolError says why not. Its time does not count as the turn's
     :raises Fenced: from the journal
     :raises ModelError: no answer could be had
     """
@@ -119,7 +143,8 @@ async def run_turn(
     )
     try:
         async with asyncio.timeout(agent.turn_timeout) as limit:
-            return await run.finish(started)
+            run.approve = approve and _beside(limit, approve)
+            return await run.finish(started, suspended, joining)
     except TimeoutError as error:
         if limit.expired():
             raise ModelUnavailable(f"no answer within {agent.turn_timeout:g} s") from error
@@ -163,9 +188,16 @@ class _Run:
         self._first_text: float | None = None
         self._visible = False
         self._unjournaled: list[msgspec.Raw] = []
+        self.approve: Approve | None = None
 
-    async def finish(self, started: tuple[str, ...]) -> Finished:
-        await self._resume(started)
+    async def finish(
+        self,
+        started: tuple[str, ...],
+        suspended: Suspension | None,
+        joining: Sequence[history.Block],
+    ) -> Finished | Suspended:
+        if asking := await self._resume(started, suspended, joining):
+            return asking
         pauses = empties = 0
         while True:
             rounds = sum(1 for step in self._steps if history.calls(step))
@@ -175,7 +207,8 @@ class _Run:
                 # What it had said until then shall not be used.
                 return self._fixed(REFUSAL, "refused")
             if answer.calls and answer.stop_reason == "tool_use" and may_use_tools:
-                await self._use_tools(answer)
+                if asking := await self._use_tools(answer):
+                    return asking
                 continue
             if answer.stop_reason == "pause_turn" and pauses < MAX_PAUSES:
                 pauses += 1
@@ -362,38 +395,88 @@ class _Run:
 
     # ------------------------------------------------------------------ tools
 
-    async def _use_tools(self, answer: Answer) -> None:
+    async def _use_tools(self, answer: Answer) -> Suspended | None:
         if answer.text.strip():
             self._before = self._joined(answer.text).rstrip() + "\n\n"
         self._add_answer(answer.blocks)
+        asking = self._asking(answer.calls)
         await self._journal.answered(
-            tuple(self._unjournaled), tuple(call.id for call in answer.calls)
+            tuple(self._unjournaled), tuple(call.id for call in answer.calls if call not in asking)
         )
         self._unjournaled.clear()
-        await self._run_calls(answer.calls)
+        return await self._run_calls(answer.calls, asking, {})
+
+    def _asking(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """Those that a person must allow first."""
+        return [call for call in calls if approvals.needed(self._tools.get(call.name), call)]
 
     async def _run_calls(
-        self, calls: Sequence[ToolCall], interrupted: frozenset[str] = frozenset()
-    ) -> None:
-        """All at once; the results in the order of the calls."""
-        failpoint("before_tools")
-        blocks = encode_blocks(
-            await asyncio.gather(*(self._result(call, interrupted) for call in calls))
-        )
-        failpoint("tools_done")
-        await self._journal.results(blocks)
-        self._add("user", blocks)
+        self,
+        calls: Sequence[ToolCall],
+        asking: Sequence[ToolCall],
+        known: dict[str, history.Block],
+        joining: Sequence[history.Block] = (),
+        sender: str | None = None,
+    ) -> Suspended | None:
+        """Those that need nobody first; the results in the order of the calls.
 
-    async def _result(self, call: ToolCall, interrupted: frozenset[str]) -> history.Block:
-        if call.id in interrupted:
-            return history.result(call.id, history.INTERRUPTED, error=True)
+        :param asking: which of them a person must allow
+        :param known: results that are there already
+        """
+        known = known | await self._gave(
+            [call for call in calls if call not in asking and call.id not in known], sender
+        )
+        if asking and self.approve is not None:
+            declined = await self._declined(asking, self.approve)
+            allowed = [call for call in asking if call.id not in declined]
+            if allowed:
+                await self._journal.answered((), tuple(call.id for call in allowed))
+                known = known | await self._gave(allowed, sender)
+            known = known | declined
+            asking = ()
+        blocks = [known[call.id] for call in calls if call.id in known]
+        if asking:
+            expires = self._clock.now() + round(self._agent.approval_timeout * 1000)
+            return Suspended(encode_blocks(blocks), tuple(asking), expires, self._usage)
+        results = encode_blocks([*blocks, *joining])
+        await self._journal.results(results)
+        self._add("user", results)
+        return None
+
+    async def _gave(
+        self, calls: Sequence[ToolCall], sender: str | None
+    ) -> dict[str, history.Block]:
+        """These run, side by side."""
+        if not calls:
+            return {}
+        failpoint("before_tools")
+        blocks = await asyncio.gather(*(self._result(call, sender) for call in calls))
+        failpoint("tools_done")
+        return {call.id: block for call, block in zip(calls, blocks, strict=True)}
+
+    async def _declined(
+        self, calls: Sequence[ToolCall], approve: Approve
+    ) -> dict[str, history.Block]:
+        """Asks about one after the other; results for those that may not run."""
+        declined: dict[str, history.Block] = {}
+        for call in calls:
+            reason: str | None = None
+            try:
+                if await approve(call):
+                    continue
+            except ToolError as error:
+                reason = str(error)
+            declined[call.id] = history.result(call.id, approvals.said_of(reason), error=True)
+        return declined
+
+    async def _result(self, call: ToolCall, sender: str | None) -> history.Block:
         context = ToolContext(
             state=self._execution.state,
             session_key=self._place.session_key,
             execution_id=self._place.execution,
             call_id=call.id,
             agent=self._agent.name,
-            sender=self._place.sender,
+            sender=sender or self._place.sender,
         )
         began = self._clock.monotonic()
         result = await run_tool(self._tools, call, context)
@@ -409,19 +492,32 @@ class _Run:
         )
         return result
 
-    async def _resume(self, started: tuple[str, ...]) -> None:
-        """An earlier attempt ended between a call and its result: a call that had started and
-        must not be repeated is reported to the model, the others run."""
-        pending = [
+    async def _resume(
+        self,
+        started: tuple[str, ...],
+        suspended: Suspension | None,
+        joining: Sequence[history.Block],
+    ) -> Suspended | None:
+        """An earlier run ended between a call and its result, or to ask for an approval: a call
+        that had started and must not be repeated is reported to the model, the others run."""
+        calls = [
             ToolCall(id=str(call["id"]), name=str(call["name"]), input=dict(call["input"]))
             for call in history.calls(self._steps[-1])
         ]
-        if not pending:
-            return
-        interrupted = frozenset(
-            call.id for call in pending if call.id in started and not self._repeatable(call.name)
-        )
-        await self._run_calls(pending, interrupted)
+        if not calls:
+            return None
+        known = approvals.results(suspended)
+        for call in calls:
+            if call.id in started and call.id not in known and not self._repeatable(call.name):
+                known[call.id] = history.result(call.id, history.INTERRUPTED, error=True)
+        left = [call for call in calls if call.id not in known]
+        allowed = approvals.approved(suspended, left)
+        asking = [call for call in self._asking(left) if call.id not in allowed]
+        if not allowed <= set(started):
+            # Before they run. Saved once only, or a call that kills us would be begun for ever.
+            await self._journal.answered((), tuple(call.id for call in left if call not in asking))
+        sender = suspended.sender if suspended else None
+        return await self._run_calls(calls, asking, known, joining, sender)
 
     async def _delegate(self, agent: Agent, request: str) -> str:
         """Another agent answers, in a turn of its own. Its time is bounded by whoever calls."""
@@ -438,16 +534,34 @@ class _Run:
             self._chance,
             self._execution,
         )
+        # Nobody keeps its steps, so that it cannot wait for people.
+        other.approve = self.approve or approvals.nobody
         try:
-            finished = await other.finish(())
+            finished = await other.finish((), None, ())
         finally:
             # Spent is spent, whatever came of it.
             self._usage += other._usage
+        assert isinstance(finished, Finished), "who is asked at once suspends nothing"
         return delegation.answer(finished.text, finished.outcome)
 
     def _repeatable(self, name: str) -> bool:
         tool = self._tools.get(name)
         return tool is not None and tool.repeatable
+
+
+def _beside(limit: asyncio.Timeout, approve: Approve) -> Approve:
+    """The same, while the turn's time stands still."""
+
+    async def asking(call: ToolCall) -> bool:
+        loop = asyncio.get_running_loop()
+        due, began = limit.when(), loop.time()
+        limit.reschedule(None)
+        try:
+            return await approve(call)
+        finally:
+            limit.reschedule(None if due is None else due + loop.time() - began)
+
+    return asking
 
 
 def _preamble(steps: Sequence[Message]) -> str:

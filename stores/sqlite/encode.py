@@ -146,6 +146,9 @@ def _shed(
     ]
     outbox = [shed(part, "outbox", which, "body") for which, part in enumerate(bare.outbox)]
     bare = replace(bare, inbox=tuple(inbox), outbox=tuple(outbox))
+    if bare.turn and bare.turn.suspended:
+        suspended = shed(bare.turn.suspended, "suspended", 0, "results")
+        bare = replace(bare, turn=replace(bare.turn, suspended=suspended))
     return _encode(_Written(bare, runs, steps, tuple(away))), bodies
 
 

@@ -198,6 +198,10 @@ def _with_bodies(
             inbox[which] = replace(inbox[which], **{field: value})
         elif place == "outbox":
             outbox[which] = replace(outbox[which], **{field: body.decode()})
+        elif place == "suspended":
+            assert snapshot.turn is not None and snapshot.turn.suspended is not None
+            suspended = replace(snapshot.turn.suspended, results=msgspec.Raw(body))
+            snapshot = replace(snapshot, turn=replace(snapshot.turn, suspended=suspended))
         else:
             snapshot = replace(snapshot, **{field: body.decode()})
     return replace(snapshot, inbox=tuple(inbox), outbox=tuple(outbox))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -102,10 +102,13 @@ class House:
         when_busy: WhenBusy = "collect",
         on_unknown_outcome: OnUnknownOutcome = "resend",
         agent: Agent | None = None,
+        clock: FakeClock | None = None,
+        screen: Screen | None = None,
+        approvers: tuple[str, ...] = (),
     ) -> None:
-        self.clock = FakeClock(manual=True)
+        self.clock = clock or FakeClock(manual=True)
         self.store = store or MemoryStore()
-        self.screen = Screen()
+        self.screen = screen or Screen()
         self.model = ScriptedModel(*script)
         self.engine = EmbeddedEngine(self.clock)
         self.gate = Gate(self.store.notes, self.clock, open_to_all=True, per_minute=1000)
@@ -117,12 +120,12 @@ class House:
             self.gate,
             self.clock,
             self.engine.submit,
-            Options(cwd="/", when_busy=when_busy, on_unknown_outcome=on_unknown_outcome),
+            Options("/", when_busy, on_unknown_outcome, approvers),
         )
         self.running: asyncio.Task[None] | None = None
         self.count = 0
 
-    async def __aenter__(self) -> House:
+    async def __aenter__(self) -> Self:
         self.running = asyncio.create_task(self.engine.run(self.conversations.work))
         async for key in self.store.unfinished():
             await self.engine.submit(key, "")

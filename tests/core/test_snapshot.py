@@ -17,7 +17,17 @@ from msgspec.structs import replace
 
 from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.messages import Inbound, Message, Outbound, Sender, encode_blocks, text_block
-from core.snapshot import VERSION, Sent, Snapshot, Turn, Usage, decode, encode
+from core.snapshot import (
+    VERSION,
+    Pending,
+    Sent,
+    Snapshot,
+    Suspension,
+    Turn,
+    Usage,
+    decode,
+    encode,
+)
 
 STORED = Path(__file__).parent / "snapshots"
 
@@ -163,8 +173,22 @@ def some(value: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 MESSAGES = some(
     st.builds(Message, SMALL, st.sampled_from(["user", "assistant"]), BLOCKS, SMALL, OPTIONAL)
 )
+PENDING = st.builds(
+    Pending, TEXT, TEXT, st.none() | st.sampled_from(["approved", "declined"]), OPTIONAL, OPTIONAL
+)
+SUSPENSIONS = st.builds(
+    Suspension, TEXT, some(PENDING), BLOCKS, OPTIONAL, some(TEXT), SMALL, some(TEXT)
+)
 TURNS = st.builds(
-    Turn, TEXT, SMALL, SMALL, some(TEXT), steps=MESSAGES, started=some(TEXT), shown=some(TEXT)
+    Turn,
+    TEXT,
+    SMALL,
+    SMALL,
+    some(TEXT),
+    steps=MESSAGES,
+    started=some(TEXT),
+    shown=some(TEXT),
+    suspended=st.none() | SUSPENSIONS,
 )
 INBOUNDS = st.builds(
     Inbound,
@@ -238,7 +262,7 @@ def test_blocks_are_stored_byte_for_byte() -> None:
 
 def test_the_fields_are_those_of_the_contract_and_no_others() -> None:
     """Never keys, tokens, tool state or in-flight calls: there is no place for them. The calls of
-    a turn under way are known by their ids only, in `Turn.started`."""
+    a turn under way are known by their ids only, in `Turn.started` and `Turn.suspended`."""
     assert Snapshot.__struct_fields__ == (
         *("version", "revision", "epoch", "created_at", "updated_at", "id"),
         *("model", "system_prompt", "thinking", "effort", "cwd", "chosen"),
@@ -246,8 +270,12 @@ def test_the_fields_are_those_of_the_contract_and_no_others() -> None:
         *("inbox", "turn", "outbox", "sent", "seen", "usage", "gone", "erase", "spent"),
     )
     assert Turn.__struct_fields__ == (
-        *("execution", "attempt", "first", "taken", "steps", "started", "shown"),
+        *("execution", "attempt", "first", "taken", "steps", "started", "shown", "suspended"),
     )
+    assert Suspension.__struct_fields__ == (
+        *("id", "calls", "results", "sender", "approvers", "expires", "joined"),
+    )
+    assert Pending.__struct_fields__ == ("id", "digest", "verdict", "reason", "card")
 
 
 @pytest.mark.parametrize("value", [EMPTY, RICH.turn, RICH.usage, RICH.sent[0]])
@@ -338,6 +366,9 @@ def test_a_newer_version_is_refused_and_told_apart(version: int) -> None:
         changed(lambda value: value["messages"][0].update(blocks={})),
         changed(lambda value: value["turn"]["steps"][0].update(blocks=None)),
         changed(lambda value: value["inbox"][0].update(blocks=1)),
+        changed(
+            lambda value: value["turn"].update(suspended={"id": "", "calls": [], "results": {}})
+        ),
         changed(lambda value: value["inbox"][0].update(kind="spell")),
         changed(lambda value: value["inbox"][0]["sender"].update(admin=True)),
         changed(lambda value: value["outbox"][0].update(state="lost")),

@@ -109,7 +109,7 @@ class Turn:
             self.shown.append(text)
             return seen
 
-        return await run_turn(
+        finished = await run_turn(
             self.agent,
             self.model,
             messages,
@@ -121,6 +121,8 @@ class Turn:
             place=PLACE,
             clock=self.clock,
         )
+        assert isinstance(finished, Finished)
+        return finished
 
     def last_request(self) -> list[tuple[str, Any]]:
         """Roles and blocks of the last request's messages."""
@@ -209,6 +211,7 @@ async def test_nobody_needs_to_be_shown_anything() -> None:
         place=PLACE,
         clock=FakeClock(),
     )
+    assert isinstance(finished, Finished)
     assert finished.text == "Hi."
 
 

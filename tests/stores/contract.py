@@ -41,7 +41,7 @@ from core.errors import (
 )
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Message, Outbound, Role, Sender, encode_blocks, text_block
-from core.snapshot import Sent, Snapshot, Turn, Usage, stored
+from core.snapshot import Pending, Sent, Snapshot, Suspension, Turn, Usage, stored
 from core.store import Blob, BotStore, SessionRef, SessionStore, Summary
 from core.usage import QUARTER, UNIT, Spent, Sum
 
@@ -159,6 +159,19 @@ def rich() -> Snapshot:
             steps=rows[6:],
             started=("call-1",),
             shown=("90", "91"),
+            suspended=Suspension(
+                id="exec-0",
+                calls=(
+                    Pending("call-1", "0123456789ab", "approved", card="92"),
+                    Pending("call-2", "ba9876543210", "declined", "too \u2028 much"),
+                    Pending("call-3", "ffffffffffff"),
+                ),
+                results=text("what was found " * 300),
+                sender="telegram:42",
+                approvers=("telegram:42", "slack:T1/U1"),
+                expires=1_700_003_600_000,
+                joined=("in-2",),
+            ),
         ),
         outbox=(
             Outbound("out-1", '{"text":"' + "y" * 4000 + '"}', "sending", reply_to="77"),
