@@ -39,7 +39,7 @@ class Refused(msgspec.Struct, frozen=True):
 class Choice(msgspec.Struct, frozen=True):
     """A button.
 
-    :param data: what comes back when it is pressed; at most 43 bytes of ASCII
+    :param data: what comes back when it is pressed; at most 34 bytes of ASCII
     """
 
     label: str

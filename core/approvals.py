@@ -34,7 +34,7 @@ NOT_ASKED: Final = "not run, because it needs an approval and nobody can be aske
 
 MAX_REASON: Final = 500
 
-_DATA: Final = re.compile(r"(approve|decline):([0-9a-f]{16}):([0-9]{1,3}):([0-9a-f]{12})")
+_DATA: Final = re.compile(r"([+-])([0-9a-f]{16})\.([0-9]{1,3})\.([0-9a-f]{12})")
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -87,9 +87,9 @@ def asked_about(turn: Turn, index: int) -> ToolCall:
 
 
 def data(suspension: Suspension, index: int, verdict: Verdict) -> str:
-    """What a button says when it is pressed: at most 43 bytes of ASCII."""
-    verb = "approve" if verdict == "approved" else "decline"
-    return f"{verb}:{suspension.id}:{index}:{suspension.calls[index].digest}"
+    """What a button says when it is pressed: at most 34 bytes of ASCII."""
+    sign = "+" if verdict == "approved" else "-"
+    return f"{sign}{suspension.id}.{index}.{suspension.calls[index].digest}"
 
 
 def decision_of(text: str) -> Decision | None:
@@ -97,7 +97,7 @@ def decision_of(text: str) -> Decision | None:
     found = _DATA.fullmatch(text)
     if found is None:
         return None
-    verdict: Verdict = "approved" if found[1] == "approve" else "declined"
+    verdict: Verdict = "approved" if found[1] == "+" else "declined"
     return Decision(verdict, found[2], int(found[3]), found[4])
 
 

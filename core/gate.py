@@ -116,8 +116,9 @@ class Gate:
         if self._let_in.knows(message):
             # It comes again because it could not be kept, or its confirmation was lost.
             return Admitted()
-        # What stops a flood is not held up by it: /stop and /reset have a budget of their own.
-        control = commands.name_of(inbound) in commands.INTERRUPTING
+        # What stops a flood is not held up by it, nor is an answer to a question of ours: they
+        # have a budget of their own.
+        control = inbound.kind == "decision" or commands.name_of(inbound) in commands.INTERRUPTING
         count = self._messages.count(f"{sender} control" if control else sender)
         if count <= self._per_minute:
             self._let_in.count(message)

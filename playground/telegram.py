@@ -24,6 +24,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from playground.serve import serving
+from playground.telegram_buttons import buttons_of
 from playground.telegram_chats import Chat, Draft, Json, Person, Refused, SentMessage
 from playground.telegram_faults import (
     Answer,
@@ -173,10 +174,11 @@ class Telegram:
         return self._updates.add("edited_message", message)
 
     def press(self, person: Person, message_id: int, data: str, chat: Place | None = None) -> int:
-        """A person presses a button under a message of the bot."""
+        """A person presses a button under a message of the bot; with a client of their own, or one
+        that is not up to date, also a button that is not there. See `choose`."""
         place = self._open(person if chat is None else chat)
         query = str(4_382_000_000_000_000 + self._updates.next_id)
-        self._world.queries.add(query)
+        self._world.queries[query] = data
         payload: Json = {
             "id": query,
             "from": person.json(),
@@ -185,6 +187,28 @@ class Telegram:
             "data": data,
         }
         return self._updates.add("callback_query", payload)
+
+    def choose(self, person: Person, label: str, chat: Place | None = None) -> int:
+        """A person presses the button with this label: of the newest message that has one."""
+        place = self._open(person if chat is None else chat)
+        for message in reversed(place.sent.values()):
+            data = buttons_of(message.markup).get(label)
+            if data is not None and not message.deleted:
+                return self.press(person, message.message_id, data, place)
+        raise ValueError(f"no button {label!r} in {place.title!r}")
+
+    def buttons(self, chat: Place) -> list[tuple[int, dict[str, str]]]:
+        """The messages with buttons, oldest first: id, and what each says, by its label."""
+        return [
+            (message.message_id, buttons_of(message.markup))
+            for message in self.sent(chat)
+            if message.markup and not message.deleted
+        ]
+
+    @property
+    def answers(self) -> list[Json]:
+        """What the bot has answered to presses: `data`, `text`, `show_alert`."""
+        return self._world.answers
 
     def block(self, place: Place, *, quiet: bool = False) -> int:
         """A person blocks the bot, or a group throws it out. `quiet`: no my_chat_member update."""

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from playground.telegram_buttons import keyboard
 from playground.telegram_chats import GENERAL, Chat, Draft, Json, Refused
-from playground.telegram_text import fits, outgoing
+from playground.telegram_text import fits, outgoing, units
 from playground.telegram_updates import Updates
 
+MAX_ANSWER = 200
 NOT_MODIFIED = (
     "Bad Request: message is not modified: specified new message content and reply markup are "
     "exactly the same as a current content and reply markup of the message"
@@ -34,7 +36,8 @@ class World:
     tell: Callable[[str, Json], None]
     clock: Callable[[], float]
     chats: dict[int, Chat] = field(default_factory=dict)
-    queries: set[str] = field(default_factory=set)
+    queries: dict[str, str] = field(default_factory=dict)  # unanswered: id -> what was pressed
+    answers: list[Json] = field(default_factory=list)
     commands: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
     webhook: Json = field(default_factory=dict)
     topics_in_private: bool = False
@@ -78,7 +81,7 @@ def send_message(world: World, given: Json) -> Json:
     if entities:
         content["entities"] = entities
     if given.get("reply_markup"):
-        content["reply_markup"] = given["reply_markup"]
+        content["reply_markup"] = keyboard(given["reply_markup"])
     message = chat.add(world.bot, world.date(), content, thread, reply_to)
     chat.record(message, time.monotonic(), reply_to, thread)
     chat.drafts.pop(thread, None)
@@ -88,6 +91,24 @@ def send_message(world: World, given: Json) -> Json:
 
 def edit_message_text(world: World, given: Json) -> Json:
     text, entities = outgoing(given.get("text"), given.get("entities"))
+    chat, message = _editable(world, given)
+    fits(text)
+    content: Json = {"text": text}
+    if entities:
+        content["entities"] = entities
+    if given.get("reply_markup"):
+        content["reply_markup"] = keyboard(given["reply_markup"])
+    return _edited(world, chat, message, content, ("text", "entities", "reply_markup"))
+
+
+def edit_message_reply_markup(world: World, given: Json) -> Json:
+    chat, message = _editable(world, given)
+    markup = given.get("reply_markup")
+    content = {"reply_markup": keyboard(markup)} if markup else {}
+    return _edited(world, chat, message, content, ("reply_markup",))
+
+
+def _editable(world: World, given: Json) -> tuple[Chat, Json]:
     message_id = _message_id(given)
     chat = world.writable(given.get("chat_id"))
     message = chat.messages.get(message_id)
@@ -95,19 +116,20 @@ def edit_message_text(world: World, given: Json) -> Json:
         raise Refused(400, "Bad Request: message to edit not found")
     if message_id not in chat.sent:
         raise Refused(400, "Bad Request: message can't be edited")
-    fits(text)
-    content: Json = {"text": text}
-    if entities:
-        content["entities"] = entities
-    if given.get("reply_markup"):
-        content["reply_markup"] = given["reply_markup"]
-    changing = ("text", "entities", "reply_markup")
+    return chat, message
+
+
+def _edited(
+    world: World, chat: Chat, message: Json, content: Json, changing: tuple[str, ...]
+) -> Json:
+    """What is not said anew of `changing` is gone: a text without buttons takes them away."""
     if content == {name: message[name] for name in changing if name in message}:
         raise Refused(400, NOT_MODIFIED)
     kept = {name: value for name, value in message.items() if name not in changing}
-    message = chat.messages[message_id] = kept | {"edit_date": world.date()} | content
+    message = kept | {"edit_date": world.date()} | content
+    chat.messages[message["message_id"]] = message
     chat.record_edit(message)
-    world.tell("edited", _where(message) | {"text": text})
+    world.tell("edited", _where(message) | {"text": message["text"]})
     return message
 
 
@@ -151,13 +173,22 @@ def send_message_draft(world: World, given: Json) -> bool:
 
 def answer_callback_query(world: World, given: Json) -> bool:
     query = str(given.get("callback_query_id"))
-    if query not in world.queries:
+    data = world.queries.pop(query, None)
+    if data is None:
         raise Refused(
             400,
             "Bad Request: query is too old and response timeout expired or query ID is invalid",
         )
-    world.queries.remove(query)
-    world.tell("answered", {"callback_query_id": query, "text": given.get("text")})
+    answer: Json = {
+        "callback_query_id": query,
+        "data": data,
+        "text": given.get("text"),
+        "show_alert": bool(given.get("show_alert")),
+    }
+    if units(answer["text"] or "") > MAX_ANSWER:
+        raise Refused(400, "Bad Request: MESSAGE_TOO_LONG")
+    world.answers.append(answer)
+    world.tell("answered", answer)
     return True
 
 
@@ -237,6 +268,7 @@ METHODS: dict[str, Callable[[World, Json], Any]] = {
     "getme": get_me,
     "sendmessage": send_message,
     "editmessagetext": edit_message_text,
+    "editmessagereplymarkup": edit_message_reply_markup,
     "deletemessage": delete_message,
     "sendchataction": send_chat_action,
     "sendmessagedraft": send_message_draft,

@@ -10,20 +10,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Coroutine
 from functools import partial
 from typing import Final
 
 import msgspec
-from telegram import LinkPreviewOptions, MessageEntity, ReplyParameters
+from telegram import (
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    LinkPreviewOptions,
+    MessageEntity,
+    ReplyParameters,
+)
 
 from bots.telegram import failures
 from bots.telegram.failures import failure, says, why
 from bots.telegram.live import Typing
 from bots.telegram.parse import Address, Me, Scope, address, parse
 from bots.telegram.poll import Backoff, Poller, insist
+from bots.telegram.press import data_for
 from bots.telegram.render import render
 from bots.telegram.wire import bot_at
-from core.adapter import Accept, Acceptance, Limits, Live, May, Rate, Receipt, Refused
+from core.adapter import Accept, Acceptance, Card, Limits, Live, May, Rate, Receipt, Refused
 from core.clock import Clock, SystemClock
 from core.errors import PlatformRefused, Undeliverable
 from core.events import emit
@@ -34,6 +42,7 @@ BASE_URL: Final = "https://api.telegram.org"
 SEND_SECONDS: Final = 20.0
 DECLINE_SECONDS: Final = 20.0
 MAX_DECLINES: Final = 64
+MAX_ANSWER: Final = 200  # characters that the answer to a press may have
 
 # What would change the address that the token becomes a part of is no token.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9:_-]+")
@@ -55,11 +64,17 @@ class _Entity(msgspec.Struct, frozen=True):
     language: str | None = None
 
 
-class _Body(msgspec.Struct, frozen=True):
-    """What `render` makes."""
+class _Button(msgspec.Struct, frozen=True):
+    label: str
+    data: str
+
+
+class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What `render` and `render_card` make."""
 
     text: str
     entities: tuple[_Entity, ...] = ()
+    buttons: tuple[_Button, ...] = ()
 
 
 def _rate_of(key: str) -> Rate:
@@ -119,6 +134,12 @@ class TelegramAdapter:
     def render(self, markdown: str) -> tuple[str, ...]:
         return render(markdown)
 
+    def render_card(self, card: Card) -> str:
+        # A card is short, so that it is one message.
+        body = _decode_body(render(card.text)[0])
+        buttons = tuple(_Button(choice.label, choice.data) for choice in card.choices)
+        return msgspec.json.encode(msgspec.structs.replace(body, buttons=buttons)).decode()
+
     async def connect(self) -> Me:
         """Who we are. Asks until Telegram answers; knows it afterwards.
 
@@ -165,6 +186,8 @@ class TelegramAdapter:
             body = None if part.body is None else _decode_body(part.body)
         except msgspec.DecodeError as error:
             raise Undeliverable("not a body that this adapter has rendered") from error
+        if body is not None and body.buttons:
+            body = _for_this_chat(body, key)
         replaces = _number(part.replaces)
         # In a private chat it is plain what is being answered.
         reply_to = _number(part.reply_to) if to.chat_id < 0 else None
@@ -189,6 +212,7 @@ class TelegramAdapter:
                 to.chat_id,
                 body.text,
                 entities=_entities(body),
+                reply_markup=_keyboard(body),
                 message_thread_id=to.thread_id,
                 reply_parameters=_reply(reply_to),
                 link_preview_options=_NO_PREVIEW,
@@ -198,7 +222,7 @@ class TelegramAdapter:
                 # The topic was deleted. Its people are still in the chat.
                 return await self._say(Address(to.chat_id), body, reply_to)
             if body.entities and says(error, failures.BAD_ENTITIES):
-                return await self._say(to, _Body(body.text), reply_to)
+                return await self._say(to, _plain(body), reply_to)
             raise
         return Receipt((str(sent.message_id),))
 
@@ -211,13 +235,14 @@ class TelegramAdapter:
                 to.chat_id,
                 message_id,
                 entities=_entities(body),
+                reply_markup=_keyboard(body),
                 link_preview_options=_NO_PREVIEW,
             )
         except Exception as error:
             if says(error, failures.NOTHING_TO_EDIT):
                 return await self._say(to, body, reply_to)
             if body.entities and says(error, failures.BAD_ENTITIES):
-                return await self._edit(to, message_id, _Body(body.text), reply_to)
+                return await self._edit(to, message_id, _plain(body), reply_to)
             if not says(error, failures.NOT_MODIFIED):
                 raise
         return Receipt((str(message_id),))
@@ -237,12 +262,40 @@ class TelegramAdapter:
 
     async def _accept(self, accept: Accept, inbound: Inbound) -> Acceptance:
         acceptance = await accept(inbound)
-        reply = acceptance.reply if isinstance(acceptance, Refused) else None
-        if reply and len(self._declining) < MAX_DECLINES:
-            task = asyncio.create_task(self._decline(inbound, reply))
-            self._declining.add(task)
-            task.add_done_callback(self._declining.discard)
+        refused = acceptance if isinstance(acceptance, Refused) else None
+        if inbound.kind == "decision":
+            self._beside(self._answer(inbound, refused))
+        elif refused and refused.reply:
+            self._beside(self._decline(inbound, refused.reply))
         return acceptance
+
+    def _beside(self, saying: Coroutine[None, None, None]) -> None:
+        """Best effort, and nobody waits for it."""
+        if len(self._declining) >= MAX_DECLINES:
+            saying.close()
+            return
+        task = asyncio.create_task(saying)
+        self._declining.add(task)
+        task.add_done_callback(self._declining.discard)
+
+    async def _answer(self, press: Inbound, refused: Refused | None) -> None:
+        """Ends the wait of who pressed; only they see why it did nothing."""
+        said = refused.reply if refused else None
+        try:
+            async with asyncio.timeout(DECLINE_SECONDS):
+                await self._bot.answer_callback_query(
+                    press.reply_to or "", said and said[:MAX_ANSWER], show_alert=bool(said)
+                )
+                if refused and refused.over:
+                    await self._take_buttons(press)
+        except Exception as error:
+            # Telegram forgets a press within a minute. What it did is done.
+            emit("telegram.not_answered", press.key, level=logging.DEBUG, why=why(error))
+
+    async def _take_buttons(self, press: Inbound) -> None:
+        to, message_id = address(press.key, self._account), _number(press.message_id)
+        if to is not None and message_id is not None:
+            await self._bot.edit_message_reply_markup(to.chat_id, message_id)
 
     async def _decline(self, inbound: Inbound, reply: str) -> None:
         """Says once, best effort, why a message was refused."""
@@ -257,6 +310,34 @@ class TelegramAdapter:
         except Exception as error:
             # Nothing was kept of the message, so nobody waits for this.
             emit("telegram.not_declined", inbound.key, level=logging.DEBUG, why=why(error))
+
+
+def _for_this_chat(body: _Body, key: str) -> _Body:
+    """The buttons know whose conversation they belong to.
+
+    :raises Undeliverable: that does not fit into a button
+    """
+    data = [data_for(key, button.data) for button in body.buttons]
+    buttons = tuple(
+        _Button(button.label, said)
+        for button, said in zip(body.buttons, data, strict=True)
+        if said is not None
+    )
+    if len(buttons) < len(data):
+        raise Undeliverable("the key is too long for a button")
+    return msgspec.structs.replace(body, buttons=buttons)
+
+
+def _plain(body: _Body) -> _Body:
+    return msgspec.structs.replace(body, entities=())
+
+
+def _keyboard(body: _Body) -> InlineKeyboardMarkup | None:
+    if not body.buttons:
+        return None
+    return InlineKeyboardMarkup(
+        [[InlineKeyboardButton(one.label, callback_data=one.data) for one in body.buttons]]
+    )
 
 
 def _entities(body: _Body) -> list[MessageEntity] | None:

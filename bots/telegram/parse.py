@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from bots.telegram.press import key_and_data
 from core.keys import SessionKey
 from core.messages import Inbound, Sender, clean
 
@@ -129,10 +130,12 @@ def parse(update: object, bot: Me, account: str | None, scope: Scope) -> Inbound
         read = msgspec.convert(update, _Update)
     except msgspec.ValidationError:
         return None
+    update_id = f"{read.update_id:020}"
+    if read.callback_query is not None:
+        return _pressed(update_id, read.callback_query, account)
     message = read.message
     if message is None:
         return None
-    update_id = f"{read.update_id:020}"
     if message.migrate_to_chat_id or message.migrate_from_chat_id:
         return _moved(update_id, message, account, scope)
     return _said(update_id, message, _note(update["message"]), bot, account, scope)
@@ -186,9 +189,24 @@ class _Message(msgspec.Struct):
     migrate_from_chat_id: _Id | None = None
 
 
+class _Card(msgspec.Struct):
+    """The message under which a button was; of an old one Telegram says nothing more."""
+
+    message_id: _Id
+    chat: _Chat
+
+
+class _Press(msgspec.Struct):
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    sender: _User = msgspec.field(name="from")
+    message: _Card | None = None
+    data: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+
+
 class _Update(msgspec.Struct):
     update_id: _Count
     message: _Message | None = None
+    callback_query: _Press | None = None
 
 
 class _Writing(msgspec.Struct):
@@ -270,6 +288,29 @@ def _said(
         message_id=str(message.message_id),
         group=group,
         at=message.date * 1000,
+    )
+
+
+def _pressed(update_id: str, press: _Press, account: str | None) -> Inbound | None:
+    """Of a game, or under a message sent by way of us into a chat that we are not in: not ours."""
+    if press.message is None or press.data is None or press.sender.is_bot:
+        return None
+    chat = press.message.chat
+    if chat.type not in ("private", "group", "supergroup") or chat.id == 0:
+        return None
+    found = key_and_data(press.data, chat.id, account)
+    if found is None:
+        return None
+    key, data = found
+    return Inbound(
+        id=update_id,
+        key=key,
+        kind="decision",
+        sender=Sender(f"telegram:{press.sender.id}", _name(press.sender)),
+        text=clean(data),
+        message_id=str(press.message.message_id),
+        reply_to=press.id,
+        group=chat.type != "private",
     )
 
 

@@ -9,6 +9,8 @@
         async def say(self, text: str) -> None: ... # a person writes to the bot, in one chat
         async def screen(self) -> list[str]: ...    # the bot's messages that they see there
 
+Where there are buttons, also what pressing one is, and which there are: `press` and `labels`.
+
 Needs nothing but `core`, pytest and pytest-asyncio (asyncio_mode = auto).
 """
 
@@ -23,7 +25,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from core.adapter import Acceptance, Accepted, Adapter, Duplicate, Limits, Refused
+from core.adapter import (
+    Acceptance,
+    Accepted,
+    Adapter,
+    Card,
+    Cards,
+    Choice,
+    Duplicate,
+    Limits,
+    Refused,
+)
 from core.errors import StoreUnavailable
 from core.keys import SessionKey, check_key
 from core.messages import Inbound, Outbound
@@ -106,6 +118,14 @@ class AdapterContract:
 
     async def screen(self) -> list[str]:
         """The bot's messages in that chat as the person sees them now."""
+        raise NotImplementedError
+
+    async def press(self, label: str) -> None:
+        """They press the newest button with this label."""
+        raise NotImplementedError
+
+    async def labels(self) -> list[str]:
+        """The buttons that they can press now."""
         raise NotImplementedError
 
     # What it is
@@ -245,6 +265,67 @@ class AdapterContract:
             await adapter.send(inbound.key, part, uncertain=True)
             assert any("once more" in seen for seen in await self.screen())
 
+    async def test_a_press_is_a_decision(self, adapter: Adapter) -> None:
+        cards = self._need_buttons(adapter)
+        choices = (Choice("Yes, do", f"+{'a' * 33}"), Choice("No", f"-{'b' * 33}"))
+        body = cards.render_card(Card("May I **really**?", choices))
+        assert body == cards.render_card(Card("May I **really**?", choices)), "it is pure"
+        async with running(adapter, Desk()) as desk:
+            await self.say("hello")
+            (said,) = await desk.have(1)
+            receipt = await adapter.send(said.key, Outbound("part-1", body), uncertain=False)
+            assert "May I really?" in " ".join(await self.screen())
+            assert await self.labels() == ["Yes, do", "No"]
+            await self.press("No")
+            _, pressed = await desk.have(2)
+            assert (pressed.kind, pressed.text) == ("decision", choices[1].data)
+            assert (pressed.key, pressed.sender.id) == (said.key, said.sender.id)
+            assert pressed.message_id == receipt.message_ids[0]
+            after = Outbound("part-2", cards.render_card(Card("No.")), replaces=pressed.message_id)
+            for _ in range(2):
+                assert await adapter.send(said.key, after, uncertain=True) == receipt
+            assert (await self.screen())[-1] == "No." and await self.labels() == []
+
+    async def test_a_press_that_is_not_accepted_comes_again(self, adapter: Adapter) -> None:
+        cards = self._need_buttons(adapter)
+        self._need_redelivery()
+        key = (await self._hear(adapter, "hello")).key
+        body = cards.render_card(Card("May I?", (Choice("Yes", "+yes"),)))
+        await adapter.send(key, Outbound("part-1", body), uncertain=False)
+        async with running(adapter, Desk(failing=2)) as desk:
+            await self.press("Yes")
+            await desk.have(1)
+        assert len(desk.asked) == 3 and len({inbound.id for inbound in desk.asked}) == 1
+
+    async def test_what_a_refused_press_is_told_disturbs_nobody(self, adapter: Adapter) -> None:
+        cards = self._need_buttons(adapter)
+        key = (await self._hear(adapter, "hello")).key
+        body = cards.render_card(Card("May I?", (Choice("Yes", "+yes"),)))
+        await adapter.send(key, Outbound("part-1", body), uncertain=False)
+        before = await self.screen()
+        refused = Refused("This is not for you to decide.", private=True)
+        async with running(adapter, Desk(refused)) as desk:
+            await self.press("Yes")
+            await desk.have(1)
+            await asyncio.sleep(0.05)
+        assert await self.screen() == before and await self.labels() == ["Yes"]
+        async with running(adapter, Desk(replace(refused, over=True))) as desk:
+            await self.press("Yes")
+            async with asyncio.timeout(PATIENCE):
+                while await self.labels():  # noqa: ASYNC110 (the platform has no event of ours)
+                    await asyncio.sleep(0.01)
+        assert await self.screen() == before
+
+    async def test_the_largest_card_is_one_message(self, adapter: Adapter) -> None:
+        cards = self._need_buttons(adapter)
+        key = (await self._hear(adapter, "hello")).key
+        text = "**May I?**\n\n```\n" + "😀" * 1_600 + "\n```\n\n" + "Only you. " * 50
+        body = cards.render_card(Card(text, (Choice("Yes", "+yes"),)))
+        receipt = await adapter.send(key, Outbound("part-1", body), uncertain=False)
+        assert len(receipt.message_ids) == 1
+        (shown,) = await self.screen()
+        assert shown.count("😀") == 1_600 and shown.count("Only you.") == 50
+
     async def test_live_is_harmless(self, adapter: Adapter) -> None:
         inbound = await self._hear(adapter, "hello")
         for shown in ((), ("no such message",)):
@@ -263,6 +344,11 @@ class AdapterContract:
             await self.say(text)
             (inbound,) = await desk.have(1)
         return inbound
+
+    def _need_buttons(self, adapter: Adapter) -> Cards:
+        if not isinstance(adapter, Cards):
+            pytest.skip("this platform has no buttons")
+        return adapter
 
     def _need_redelivery(self) -> None:
         if not self.redelivers:

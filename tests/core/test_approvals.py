@@ -299,9 +299,7 @@ async def test_pressed_after_it_expired_does_nothing() -> None:
         assert house.desk.ran == []
 
 
-@pytest.mark.parametrize(
-    "data", ["", "approve", "approve:xyz:0:1", "approve:" + "0" * 16 + ":0:" + "0" * 12]
-)
+@pytest.mark.parametrize("data", ["", "+", "+xyz.0.1", f"+{'0' * 16}.0.{'0' * 12}"])
 async def test_a_button_that_is_none_of_ours_does_nothing(data: str) -> None:
     async with Office(calls(delete())) as house:
         assert isinstance(await house.sends(data), Refused)
@@ -315,11 +313,11 @@ async def test_it_is_good_for_the_arguments_that_were_shown() -> None:
     async with Office(calls(delete()), "Done.") as house:
         await house.says("go")
         (data,) = house.buttons.open().values()
-        verb, suspension, index, digest = data[0].split(":")
+        suspension, index, digest = data[0][1:].split(".")
         for forged in (
-            f"{verb}:{suspension}:{index}:{'0' * 12}",
-            f"{verb}:{suspension}:1:{digest}",
-            f"{verb}:{'f' * 16}:{index}:{digest}",
+            f"+{suspension}.{index}.{'0' * 12}",
+            f"+{suspension}.1.{digest}",
+            f"+{'f' * 16}.{index}.{digest}",
         ):
             assert isinstance(await house.sends(forged), Refused)
         assert house.desk.ran == []

@@ -10,7 +10,16 @@ from typing import Any
 
 import httpx
 import pytest
-from telegram import Bot, BotCommand, InputFile, MessageEntity, ReplyParameters, Update
+from telegram import (
+    Bot,
+    BotCommand,
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    InputFile,
+    MessageEntity,
+    ReplyParameters,
+    Update,
+)
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -475,8 +484,60 @@ async def test_buttons(telegram: Telegram, bot: Bot) -> None:
     query = (await updates(bot))[0].callback_query
     assert query is not None and query.data == "yes"
     assert await query.answer("fine")
+    assert telegram.answers[0]["data"] == "yes" and telegram.answers[0]["text"] == "fine"
     with pytest.raises(BadRequest, match="Query is too old"):
         await query.answer("again")
+    telegram.press(alice, message.message_id, "no")
+    query = (await updates(bot))[-1].callback_query
+    assert query is not None
+    with pytest.raises(BadRequest, match=r"(?i)message_too_long"):
+        await query.answer("x" * 201)
+
+
+async def test_keyboards(telegram: Telegram, bot: Bot) -> None:
+    alice = telegram.person("Alice")
+    markup = InlineKeyboardMarkup([[InlineKeyboardButton("Yes", callback_data="y" * 64)]])
+    message = await bot.send_message(alice.id, "sure?", reply_markup=markup)
+    await bot.send_message(alice.id, "and now?")
+    assert telegram.buttons(alice) == [(message.message_id, {"Yes": "y" * 64})]
+    assert telegram.choose(alice, "Yes")
+    query = (await updates(bot))[0].callback_query
+    assert query is not None and query.data == "y" * 64
+    assert query.message is not None and query.message.message_id == message.message_id
+    with pytest.raises(ValueError, match="no button 'No'"):
+        telegram.choose(alice, "No")
+    other = InlineKeyboardMarkup([[InlineKeyboardButton("No", callback_data="n")]])
+    await bot.edit_message_reply_markup(alice.id, message.message_id, reply_markup=other)
+    assert telegram.buttons(alice) == [(message.message_id, {"No": "n"})]
+    with pytest.raises(BadRequest, match="not modified"):
+        await bot.edit_message_reply_markup(alice.id, message.message_id, reply_markup=other)
+    await bot.edit_message_text("no", alice.id, message.message_id)
+    assert telegram.buttons(alice) == []
+    await bot.edit_message_text("so?", alice.id, message.message_id, reply_markup=other)
+    await bot.edit_message_reply_markup(alice.id, message.message_id)
+    assert telegram.buttons(alice) == [] and telegram.texts(alice)[0] == "so?"
+    mine = telegram.message_id(telegram.write(alice, "mine"))
+    for missing, why in ((mine, "can't be edited"), (999, "to edit not found")):
+        with pytest.raises(BadRequest, match=why):
+            await bot.edit_message_reply_markup(alice.id, missing)
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        {"inline_keyboard": [[{"text": "x", "callback_data": "y" * 65}]]},
+        {"inline_keyboard": [[{"text": "x", "callback_data": ""}]]},
+        {"inline_keyboard": [[{"callback_data": "x"}]]},
+        {"inline_keyboard": [[{"text": "x", "callback_data": "y"}] * 8] * 13},
+        {"inline_keyboard": [{"text": "x"}]},
+        {"keyboard": []},
+    ],
+)
+async def test_keyboards_that_are_none(telegram: Telegram, bot: Bot, markup: Any) -> None:
+    alice = telegram.person("Alice")
+    with pytest.raises(BadRequest):
+        await bot.send_message(alice.id, "sure?", api_kwargs={"reply_markup": markup})
+    assert telegram.texts(alice) == []
 
 
 async def test_chats_and_commands(telegram: Telegram, bot: Bot) -> None:

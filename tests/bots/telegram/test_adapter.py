@@ -23,7 +23,7 @@ from telegram.error import (
     TimedOut,
 )
 
-from bots.telegram.adapter import TelegramAdapter
+from bots.telegram.adapter import MAX_DECLINES, TelegramAdapter
 from bots.telegram.failures import failure, why
 from bots.telegram.live import Typing
 from bots.telegram.parse import Me
@@ -99,6 +99,38 @@ class TestContract(AdapterContract):
 
     async def screen(self) -> list[str]:
         return self.server.texts(self.alice)
+
+    async def press(self, label: str) -> None:
+        assert self.server.choose(self.alice, label), "the bot does not ask for presses"
+
+    async def labels(self) -> list[str]:
+        return [label for _, labels in self.server.buttons(self.alice) for label in labels]
+
+
+class TestScopesContract(TestContract):
+    """The same in a topic of a group where each person has a conversation of their own."""
+
+    @pytest.fixture
+    async def adapter(self) -> AsyncIterator[Adapter]:
+        async with Telegram() as self.server:
+            self.alice = self.server.person("Alice")
+            self.place = self.server.supergroup("Friends", forum=True)
+            self.thread = self.place.topic("Cats")
+            adapter = make(self.server, scope="user")
+            yield adapter
+            await adapter.close()
+
+    async def say(self, text: str) -> None:
+        self.server.write(self.alice, text, self.place, thread=self.thread, mention=True)
+
+    async def screen(self) -> list[str]:
+        return self.server.texts(self.place)
+
+    async def press(self, label: str) -> None:
+        assert self.server.choose(self.alice, label, self.place)
+
+    async def labels(self) -> list[str]:
+        return [label for _, labels in self.server.buttons(self.place) for label in labels]
 
 
 class TestSending:
@@ -467,6 +499,67 @@ class TestRunning:
             asked = telegram.message_id(telegram.write(alice, "hi", group, mention=True))
             (sent,) = await telegram.wait_for(1, group)
         assert (sent.text, sent.reply_to) == ("no way", asked)
+
+
+class TestButtons:
+    BODY = json.dumps({"text": "May I?", "buttons": [{"label": "Yes", "data": "+" + "a" * 33}]})
+
+    async def test_somebody_elses_press_is_of_the_conversation_that_was_asked(
+        self, telegram: Telegram
+    ) -> None:
+        alice, bob = telegram.person("Alice"), telegram.person("Bob")
+        group = telegram.group("Group")
+        adapter = make(telegram, scope="user")
+        asked = f"telegram-user:{group.id}/{alice.id}"
+        await send(adapter, asked, self.BODY)
+        async with running(adapter, Desk(Refused("not yours", private=True))) as desk:
+            telegram.choose(bob, "Yes", group)
+            (pressed,) = await desk.have(1)
+            await telegram.until(lambda: bool(telegram.answers))
+        assert (pressed.key, pressed.sender.id) == (asked, f"telegram:{bob.id}")
+        (answer,) = telegram.answers
+        assert (answer["text"], answer["show_alert"]) == ("not yours", True)
+        assert len(telegram.sent(group)) == 1, "nobody else hears it"
+        await adapter.close()
+
+    async def test_an_accepted_press_ends_its_wait_without_a_word(
+        self, telegram: Telegram, adapter: TelegramAdapter
+    ) -> None:
+        alice = telegram.person("Alice")
+        await send(adapter, key(alice), self.BODY)
+        async with running(adapter, Desk()):
+            telegram.choose(alice, "Yes")
+            await telegram.until(lambda: bool(telegram.answers))
+        assert telegram.answers[0]["text"] is None
+
+    async def test_a_press_that_is_too_old_to_answer_disturbs_nobody(
+        self, telegram: Telegram, adapter: TelegramAdapter
+    ) -> None:
+        alice = telegram.person("Alice")
+        await send(adapter, key(alice), self.BODY)
+        too_old = "Bad Request: query is too old and response timeout expired"
+        telegram.fault("answerCallbackQuery", Answer(400, too_old))
+        async with running(adapter, Desk()) as desk:
+            telegram.choose(alice, "Yes")
+            telegram.write(alice, "hello")
+            assert [inbound.kind for inbound in await desk.have(2)] == ["decision", "message"]
+
+    async def test_a_key_too_long_for_a_button(
+        self, telegram: Telegram, adapter: TelegramAdapter
+    ) -> None:
+        with pytest.raises(Undeliverable, match="too long for a button"):
+            await send(adapter, f"telegram-user:-100{'1' * 10}/{'2' * 19}/{'3' * 19}", self.BODY)
+
+    async def test_at_most_so_many_are_told_at_a_time(
+        self, telegram: Telegram, adapter: TelegramAdapter
+    ) -> None:
+        alice = telegram.person("Alice")
+        telegram.fault("sendMessage", Delay(5), times=None)
+        async with running(adapter, Desk(Refused("no"))) as desk:
+            for number in range(MAX_DECLINES + 5):
+                telegram.write(alice, f"message {number}")
+            await desk.have(MAX_DECLINES + 5)
+        assert len(adapter._declining) == MAX_DECLINES
 
 
 class TestTyping:

@@ -20,6 +20,7 @@ from bots.telegram.parse import (
     moved_prefixes,
     parse,
 )
+from bots.telegram.press import data_for
 from core.keys import SessionKey
 from core.messages import Inbound, clean
 
@@ -399,6 +400,82 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
+# ---------------------------------------------------------------------- presses
+
+SAID = "+0123456789abcdef.0.0123456789ab"
+
+
+def press(data: object = SAID, chat: dict[str, Any] = PRIVATE, **more: Any) -> dict[str, Any]:
+    query = {"id": "4382", "from": ALICE, "message": {"message_id": 8, "chat": chat, "date": 0}}
+    return {"update_id": 901, "callback_query": query | {"data": data} | more}
+
+
+def test_a_press() -> None:
+    """Also under a message of which Telegram says nothing but where it is."""
+    inbound = heard(press())
+    assert inbound == Inbound(
+        id="00000000000000000901",
+        key="telegram-chat:42",
+        kind="decision",
+        sender=heard(update(text="x")).sender,
+        text=SAID,
+        message_id="8",
+        reply_to="4382",
+    )
+    assert heard(press(chat=GROUP)).group
+
+
+@pytest.mark.parametrize("account", [None, "support"])
+@pytest.mark.parametrize("chat", [GROUP, SUPERGROUP, FORUM])
+@pytest.mark.parametrize(
+    ("thread", "scope"), [(None, "chat"), (7, "chat"), (None, "user"), (7, "user")]
+)
+def test_a_press_comes_back_to_the_conversation_of_its_button(
+    account: str | None, chat: dict[str, Any], thread: int | None, scope: Scope
+) -> None:
+    key = key_of(chat["id"], private=False, thread=thread, user=42, account=account, scope=scope)
+    data = data_for(key, SAID)
+    assert data is not None and len(data) <= 64
+    inbound = heard(press(data, chat), "chat", account)
+    assert (inbound.key, inbound.text) == (key, SAID)
+
+
+def test_the_longest_of_real_life_fits_and_what_does_not_is_said() -> None:
+    key = f"telegram-user:-1009999999999/{2**31}/{2**53}"
+    said = "+" + "f" * 16 + ".999." + "f" * 12
+    data = data_for(key, said)
+    assert data is not None and len(data) == 64 - 1
+    assert data_for(key + "0" * 2, said) is None
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        press(f"{SAID}@"),
+        press(f"{SAID}@x7"),
+        press(f"{SAID}@t7/42"),
+        press(f"{SAID}@t0"),
+        press(f"{SAID}@u42/../7"),
+        press(f"{SAID}@u42/7/8"),
+        press("x" * 300),
+        press(None),
+        press(chat=PRIVATE | {"type": "channel"}),
+        press(chat=PRIVATE | {"id": 0}),
+        press(message=None, inline_message_id="5"),
+        press(id=""),
+        press(**{"from": OURSELVES}),
+    ],
+)
+def test_a_press_that_is_none_of_our_buttons(raw: dict[str, Any]) -> None:
+    assert parse(raw, BOT, None, "chat") is None
+
+
+def test_whose_conversation_it_is_cannot_be_in_another_chat() -> None:
+    """A client of somebody's own may send any data; the chat is Telegram's word."""
+    inbound = heard(press(f"{SAID}@u777", GROUP))
+    assert inbound.key == "telegram-user:-5/777"
+
+
 REAL = [
     update(text="hello"),
     update(GROUP, **MEANT),
@@ -409,6 +486,8 @@ REAL = [
     update(SUPERGROUP, migrate_from_chat_id=-5),
     update(photo=[{}], caption="a", caption_entities=[entity("mention", "@our_bot", "@our_bot")]),
     update(GROUP, text="B", entities=[entity("text_mention", "B", "B", user=OURSELVES)]),
+    press(),
+    press(f"{SAID}@u7/42", FORUM),
 ]
 
 
