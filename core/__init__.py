@@ -1,6 +1,7 @@
 """The shared core: sessions, turns, delivery. It knows no platform and no database."""
 
 from core.agent import Agent
+from core.errors import ToolError
 from core.keys import SessionKey
 from core.memory import ConversationMemory
 from core.reply import Reply, Stream
@@ -24,5 +25,6 @@ __all__ = [
     "Stream",
     "Tool",
     "ToolContext",
+    "ToolError",
     "tool",
 ]

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from core import Agent, ConversationMemory, Runtime, Tool, ToolContext, tool
 from core.agent import MAX_DEPTH
-from core.delegation import agent_tool
+from core.delegation import Unkept, agent_tool
 from core.errors import ModelRefusedKey, ModelUnavailable
 from core.execution import Execution
-from core.messages import decode_blocks, text_of
+from core.history import INTERRUPTED
+from core.messages import Message, decode_blocks, encode_blocks, text_block, text_of
 from core.model import Answer, Request, ToolCall
 from core.snapshot import Usage
-from core.turn import NO_ANSWER, REFUSAL
+from core.turn import NO_ANSWER, REFUSAL, Finished, Place, run_turn
 from tests.core.fakes import USAGE, FakeClock, Script, ScriptedModel, calls, said
 
 
@@ -433,3 +434,29 @@ def test_it_is_asked_again_after_a_crash_when_all_its_tools_may_be(
     agent: Agent, repeatable: bool
 ) -> None:
     assert agent_tool(agent, nobody).repeatable == repeatable
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+async def test_a_question_that_a_crash_interrupted(repeatable: bool) -> None:
+    """What the other said until then is gone: it is asked anew, or the one who asked is told."""
+    helper = replace(HELPER, tools=(again(repeatable),))
+    agent = replace(CHIEF, agents=(helper,))
+    model = ScriptedModel(*(["8,849 m."] if repeatable else []), "Done.")
+    steps = [
+        Message(1, "user", encode_blocks([text_block("Everest?")]), 0),
+        Message(2, "assistant", ASK.blocks, 0),
+    ]
+    finished = await run_turn(
+        agent,
+        model,
+        (),
+        steps,
+        Unkept(),
+        started=("c1",),
+        place=Place(session_key="telegram-chat:1", execution="e2"),
+        clock=FakeClock(),
+    )
+    assert isinstance(finished, Finished)
+    assert finished.text == "Done."
+    told = [("8,849 m.", False)] if repeatable else [(INTERRUPTED, True)]
+    assert results(model.requests[-1]) == told

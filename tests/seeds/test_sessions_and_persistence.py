@@ -249,11 +249,11 @@ async def test_s09_the_example_of_persisting_to_disk_across_restarts(
 
 
 async def test_s10_the_example_of_a_path_of_ones_own(start: Starts, tmp_path: Path) -> None:
-    path = tmp_path / "condukt.session"
+    path = tmp_path / "my.session"
     for _ in range(2):
         async with await start(store=(DiskStore, {"path": path})) as session:
             await session.run("Hello")
-    assert [file.name for file in tmp_path.iterdir()] == ["condukt.session"]
+    assert [file.name for file in tmp_path.iterdir()] == ["my.session"]
     assert len(session.history) == 4
 
 

@@ -229,7 +229,7 @@ async def test_s09_the_example_of_a_stateful_agent(runtime: Runtime) -> None:
     agent = Agent(
         name="hr_assistant",
         model="anthropic/claude-sonnet-5-5",
-        instructions="You are an HR assistant. Remember earlier turns.",
+        instructions="You answer what staff ask, and know what they asked before.",
         stateful=True,
     )
     await runtime.run(agent, "My name is Alice")
