@@ -24,7 +24,9 @@ from core.snapshot import decode as decode_snapshot
 from stores.sqlite.encode import PER_ROW, RING, ROWS, Away, Head, checksum, digest
 
 _decode_head: Final = msgspec.json.Decoder(Head).decode
-_decode_about: Final = msgspec.json.Decoder(tuple[Role, int, str | None, tuple[str, ...]]).decode
+_decode_about: Final = msgspec.json.Decoder(
+    int | tuple[Role, int, str | None, tuple[str, ...]]
+).decode
 _decode_ids: Final = msgspec.json.Decoder(list[tuple[str, ...]]).decode
 
 
@@ -67,11 +69,9 @@ def _load(database: sqlite3.Connection, key: str) -> Snapshot | None:
     head, snapshot = _read_head(key, encoded, crc)
     if (snapshot.revision, snapshot.next_seq) != (revision, next_seq):
         raise SnapshotUnreadable(f"{key}: its row and its head disagree")
-    rows = [
-        message
-        for first, last in _merged(head.runs)
-        for message in _read_run(database, key, session, first, last)
-    ]
+    rows: list[Message] = []
+    for first, last in _merged(head.runs):
+        rows += _read_run(database, key, session, first, last)
     seen = _in_order(_decode_ids(b"[%b]" % ring), seen_count) if ring else ()
     if checksum(seen) != seen_crc:
         raise SnapshotUnreadable(f"{key}: the checksum of its ids seen is wrong")
@@ -158,11 +158,16 @@ def _messages(key: str, rows: Iterable[tuple[int, Sequence[Any]]]) -> list[Messa
     # A request may take a thousand of them: hence one loop, and no names to look up in it.
     crc32, decode, raw = zlib.crc32, _decode_about, msgspec.Raw
     made: list[Message] = []
+    add = made.append
     for seq, (about, blocks, crc) in rows:
         if crc32(about + blocks) != crc:
             raise SnapshotUnreadable(f"{key}: the checksum of its message {seq} is wrong")
-        role, at, sender, message_ids = decode(about)
-        made.append(Message(seq, role, raw(blocks), at, sender, message_ids))
+        said = decode(about)
+        if isinstance(said, int):
+            add(Message(seq, "assistant", raw(blocks), said))
+        else:
+            role, at, sender, message_ids = said
+            add(Message(seq, role, raw(blocks), at, sender, message_ids))
     return made
 
 

@@ -236,7 +236,8 @@ def _since(snapshot: Snapshot, seq: int) -> list[Message]:
 
 
 def _columns(session: int, row: Message) -> tuple[object, ...]:
-    about = _encode((row.role, row.at, row.sender, row.message_ids))
+    spoken = row.role == "user" or row.sender or row.message_ids
+    about = _encode((row.role, row.at, row.sender, row.message_ids) if spoken else row.at)
     blocks = bytes(row.blocks)
     # Not over the seq: a move gives new ones.
     return (session, row.seq, about, blocks, zlib.crc32(blocks, zlib.crc32(about)))

@@ -43,8 +43,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE UNIQUE INDEX session_key ON sessions(key) WHERE aside IS NULL",
         "CREATE INDEX session_unfinished ON sessions(key) WHERE unfinished AND aside IS NULL",
         # In order of arrival, not of their session: what a group of saves adds shares its pages.
-        # `about` is JSON, ["user", ms, sender, [message ids]]: reading a column costs as much as
-        # decoding all four.
+        # `about` is JSON, ["user", ms, sender, [message ids]], or for an answer, which has neither
+        # of the last two, just its ms: reading a column costs as much as decoding all four.
         """
         CREATE TABLE messages(
             id INTEGER PRIMARY KEY,

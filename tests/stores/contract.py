@@ -355,7 +355,7 @@ class SessionStoreContract:
         """Also when the last 200 are full, and when all of them were pushed out again."""
         value = replace(begun(), seen=tuple(f"old {number}" for number in range(197)))
         await store.save(ref("t:1"), value, replaces=None)
-        for number in range(210):
+        for number in range(260):
             changed = replace(
                 changes.reply(value, inbound(f"id {number}"), []), revision=value.revision + 1
             )

@@ -401,7 +401,8 @@ async def test_a_flipped_byte_hurts_one_conversation(path: Path) -> None:
     [
         "DELETE FROM messages WHERE seq = 2",
         "UPDATE messages SET seq = 20 WHERE seq = 2",
-        "UPDATE messages SET about = replace(about, 'assistant', 'user') WHERE seq = 2",
+        "UPDATE messages SET about = replace(about, 'user', 'assistant') WHERE seq = 1",
+        "UPDATE messages SET about = CAST(CAST(about AS TEXT) || '1' AS BLOB) WHERE seq = 2",
         "UPDATE messages SET blocks = 5 WHERE seq = 2",
         "UPDATE messages SET blocks = CAST(blocks AS TEXT) WHERE seq = 2",
         "UPDATE messages SET crc = NULL WHERE 0 OR crc = crc + 1 OR seq = 2 AND crc IS NOT NULL",
