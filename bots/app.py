@@ -18,6 +18,7 @@ from bots.console import OWNER, Console
 from bots.models import build_client
 from bots.plugins import load_adapter, load_tool
 from bots.settings import Settings
+from bots.spending import build_spending
 from bots.telemetry import telemetry
 from core.adapter import Acceptance, Adapter, Refused
 from core.agent import Agent
@@ -233,6 +234,7 @@ class _Program:
                 when_busy=settings.engine.when_busy,
                 on_unknown_outcome=settings.telegram.on_unknown_outcome,
             ),
+            build_spending(settings, self._agent, clock),
         )
 
     async def run(self, stop: asyncio.Event) -> int:

@@ -211,6 +211,36 @@ def reset(key: str, yes: bool, config_path: Path | None) -> None:
     _print(settings, lambda settings: reset_session(settings, key))
 
 
+@cli.command()
+@click.option(
+    "--by",
+    type=click.Choice(["day", "sender", "chat", "model"]),
+    multiple=True,
+    help="What to sum apart; may be given again. By day when not given.",
+)
+@click.option(
+    "--since",
+    metavar="DAY",
+    help="A day (2026-11-01) or a number of days (7d); 30d when not given.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--csv", "as_csv", is_flag=True, help="For a spreadsheet.")
+@config_option
+def usage(
+    by: tuple[Any, ...], since: str | None, as_json: bool, as_csv: bool, config_path: Path | None
+) -> None:
+    """Tokens and money: by day, sender, conversation or model.
+
+    Works beside a running bot. Calls that were cut off count as the most that they can have cost.
+    """
+    from bots.usage import report
+
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv are two ways to say the same; give one")
+    how: Any = "json" if as_json else "csv" if as_csv else "table"
+    _print(_settings(config_path), lambda settings: report(settings, by or ("day",), since, how))
+
+
 # ---------------------------------------------------------------------- what they share
 
 

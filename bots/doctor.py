@@ -20,6 +20,7 @@ from bots.plugins import load_adapter, load_tool
 from bots.secrets import redacting
 from bots.sections import AnthropicSection, OpenAISection
 from bots.settings import Settings
+from bots.spending import budget_lines
 from core.errors import ConfigError, StoreError
 from core.gate import OWNER
 from stores.urls import open_store
@@ -109,9 +110,20 @@ def _config(settings: Settings, config_path: Path | None) -> Iterator[Finding]:
             yield _well("adapter", name)
         except ConfigError as error:
             yield _wrong("adapter", str(error), CONFIG, f"correct [adapters.{name}], or its file")
+    yield from _budget(settings)
     if settings.telegram.token is None and not settings.adapters:
         hint = "set TELEGRAM_BOT_TOKEN in .env; `chinwag chat` works without"
         yield _well("config", "no platform is configured", hint)
+
+
+def _budget(settings: Settings) -> Iterator[Finding]:
+    try:
+        lines = budget_lines(settings)
+    except ConfigError as error:
+        yield _wrong("budget", str(error), CONFIG, "correct [budget]; docs/budgets.md has it")
+        return
+    if lines:
+        yield _well("budget", "; ".join(lines))
 
 
 # --- database ---------------------------------------------------------------------------------

@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -62,6 +64,25 @@ def _check_place(value: str) -> str:
     return value
 
 
+def _check_zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ValueError, KeyError, OSError):
+        raise ValueError('want a time zone, such as "UTC" or "Europe/Brussels"') from None
+    return value
+
+
+def _check_amount(value: str) -> str:
+    if not re.fullmatch(r"\s*\d[\d_]*(\.\d{1,6})? +[A-Za-z]{1,8}\s*", value):
+        raise ValueError('want an amount, such as "5 USD" or "200_000 tokens"')
+    return value
+
+
+def _listed(value: Any) -> Any:
+    """One text is a list, its items parted by commas."""
+    return tuple(value.split(",")) if isinstance(value, str) else value
+
+
 def _check_token(secret: SecretStr) -> SecretStr:
     token = secret.get_secret_value().strip()
     if not re.fullmatch(r"\d+:[A-Za-z0-9_-]+", token):
@@ -81,6 +102,11 @@ Name = Annotated[str, StringConstraints(pattern=A_NAME)]
 Url = Annotated[str, AfterValidator(_check_url)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+Amounts = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_amount)], ...], BeforeValidator(_listed)
+]
 
 
 class Section(BaseModel):
@@ -146,6 +172,24 @@ class AccessSection(Section):
     open: bool = False
     allow: tuple[Annotated[str, AfterValidator(_check_sender)], ...] = ()
     messages_per_minute: Count = 20
+
+
+class BudgetSection(Section):
+    """Each amount is ``5 USD`` or ``200_000 tokens``, or a list of both; an empty list: no limit.
+
+    :param prices: a file with prices that are not among ours, or are others
+    :param timezone: in which days and months begin
+    """
+
+    prices: Text | None = None
+    timezone: Annotated[str, AfterValidator(_check_zone)] = "UTC"
+    sender_per_day: Amounts | None = None
+    sender_per_month: Amounts | None = None
+    chat_per_day: Amounts | None = None
+    chat_per_month: Amounts | None = None
+    per_day: Amounts | None = None
+    per_month: Amounts | None = None
+    total: Amounts | None = None
 
 
 class StoreSection(Section):
@@ -272,6 +316,7 @@ class Settings(BaseSettings):
     agent: AgentSection = AgentSection()
     memory: MemorySection = MemorySection()
     access: AccessSection = AccessSection()
+    budget: BudgetSection = BudgetSection()
     store: StoreSection = StoreSection()
     telegram: TelegramSection = TelegramSection()
     anthropic: AnthropicSection = AnthropicSection()

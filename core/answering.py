@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
@@ -21,6 +22,7 @@ from core.changes import Fence
 from core.clock import Clock
 from core.engine import Again
 from core.errors import (
+    BudgetReached,
     Fenced,
     ModelNotFound,
     ModelRefusedKey,
@@ -35,6 +37,7 @@ from core.model import ModelClient
 from core.pace import Pace
 from core.snapshot import Snapshot, Suspension, Turn
 from core.snapshots import Snapshots, new_id
+from core.spending import Paid, Purse, Spending
 from core.turn import Finished, Place, Suspended, run_turn
 
 MAX_ATTEMPTS: Final = 3
@@ -42,6 +45,7 @@ NO_MODEL_WAIT: Final = 60.0
 NO_MODEL_TOLD_EVERY: Final = 3_600.0
 MAX_MODEL_WAIT: Final = 300.0
 LONG_TEXT: Final = 10_000
+TOLD: Final = 10_000  # conversations of which is known what they were told of their budget
 
 WhenBusy = Literal["collect", "queue", "interrupt"]
 
@@ -51,6 +55,7 @@ class Answering:
     :param cwd: the working directory, for the snapshot
     :param when_busy: how what waits is taken; see `core.conversations.Options`
     :param approvers: who may allow calls; see `core.conversations.Options`
+    :param spending: where it is counted what the model calls use
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Answering:
         *,
         cwd: str,
         when_busy: WhenBusy,
+        spending: Spending,
         approvers: tuple[str, ...] = (),
     ) -> None:
         self._snapshots = snapshots
@@ -70,11 +76,13 @@ class Answering:
         self._agent = agent
         self._client = client
         self._clock = clock
+        self._spending = spending
         self._cwd = cwd
         self._when_busy = when_busy
         self._approvers = approvers
         self._last_attempt = asyncio.Lock()
         self._told_no_model: dict[str, float] = {}
+        self._told_budget: OrderedDict[str, str] = OrderedDict()
 
     async def answer(self, key: str, adapter: Adapter, before: Snapshot) -> Again | None:
         """
@@ -88,9 +96,22 @@ class Answering:
         async with self._last_attempt:
             return await self._run_once(key, adapter)
 
+    async def settle(self, key: str) -> None:
+        """What a call came to after its turn was over (it had been stopped, say) is saved now."""
+        if self._spending.rows.of(key):
+            await self._change(key, replace)
+
     async def _run_once(self, key: str, adapter: Adapter) -> Again | None:
         execution = new_id()
+        purse = self._spending.purse(key, execution)
+        try:
+            return await self._start(key, adapter, execution, purse)
+        finally:
+            purse.close()
 
+    async def _start(
+        self, key: str, adapter: Adapter, execution: str, purse: Purse
+    ) -> Again | None:
         def start(before: Snapshot | None) -> Snapshot | None:
             if before is None:
                 return None
@@ -102,7 +123,12 @@ class Answering:
                 one_by_one=self._when_busy == "queue",
                 join=self._when_busy == "interrupt",
             )
-            return after if after is before else self._with_options(after)
+            if after is before or after.turn is None:
+                return after
+            if after.turn.attempt <= MAX_ATTEMPTS:
+                purse.sender = _asked(after, after.turn).sender.id
+                purse.ahead(self._agent_for(after), after.rows)
+            return self._with_options(after)
 
         snapshot, applied = await self._snapshots.update(key, start)
         if not applied or snapshot is None or snapshot.turn is None:
@@ -122,15 +148,21 @@ class Answering:
             if turn.attempt > MAX_ATTEMPTS:
                 await self._apologise(key, adapter, fence, phrases.GAVE_UP, "attempts")
                 return None
-            return await self._attempt(key, adapter, snapshot, turn, fence)
+            return await self._attempt(key, adapter, snapshot, turn, fence, purse)
         finally:
             # However it ended; cancelled, too.
             emit("ended", key, level=logging.DEBUG, execution=execution)
 
     async def _attempt(
-        self, key: str, adapter: Adapter, snapshot: Snapshot, turn: Turn, fence: Fence
+        self,
+        key: str,
+        adapter: Adapter,
+        snapshot: Snapshot,
+        turn: Turn,
+        fence: Fence,
+        purse: Purse,
     ) -> Again | None:
-        asked = [inbound for inbound in snapshot.inbox if inbound.id in turn.taken][-1]
+        asked = _asked(snapshot, turn)
         rate = adapter.limits.rate(key)
         on_screen: tuple[str, ...] = ()
         try:
@@ -138,7 +170,7 @@ class Answering:
                 key, asked, turn.shown, lambda leaving: self._pace.may(key, rate, leaving)
             )
             try:
-                finished = await self._run(key, snapshot, turn, fence, asked, live.show)
+                finished = await self._run(key, snapshot, turn, fence, purse, asked, live.show)
             finally:
                 on_screen = await live.close()
             if isinstance(finished, Suspended):
@@ -148,6 +180,8 @@ class Answering:
             bodies = await _rendered(adapter, text) or adapter.render(phrases.INTERNAL)
         except Fenced:
             return None
+        except BudgetReached as error:
+            await self._apologise(key, adapter, fence, self._unpaid(key, error), str(error))
         except (ModelRefusedKey, ModelNotFound) as error:
             return await self._postpone(key, adapter, fence, str(error))
         except ModelUnavailable as error:
@@ -172,15 +206,19 @@ class Answering:
         snapshot: Snapshot,
         turn: Turn,
         fence: Fence,
+        purse: Purse,
         asked: Inbound,
         show: Callable[[str], bool],
     ) -> Finished | Suspended:
+        agent = self._agent_for(snapshot)
+        journal = _Journal(self._snapshots, key, fence, self._clock, agent, purse)
+        purse.save = journal.kept
         return await run_turn(
-            self._agent_for(snapshot),
-            self._client,
+            agent,
+            Paid(self._client, purse),
             snapshot.messages,
             turn.steps,
-            _Journal(self._snapshots, key, fence, self._clock),
+            journal,
             show,
             started=turn.started,
             suspended=turn.suspended,
@@ -312,6 +350,15 @@ class Answering:
             self._told_no_model[key] = now
         return Again(NO_MODEL_WAIT)
 
+    def _unpaid(self, key: str, reached: BudgetReached) -> str:
+        """The whole sentence once, and again when another limit, or another period, is meant."""
+        again = self._told_budget.get(key) == str((reached.scope, reached.period, reached.until))
+        self._told_budget[key] = str((reached.scope, reached.period, reached.until))
+        self._told_budget.move_to_end(key)
+        if len(self._told_budget) > TOLD:
+            self._told_budget.popitem(last=False)
+        return phrases.budget_reached(reached, again=again)
+
     async def _change(self, key: str, change: Callable[[Snapshot], Snapshot]) -> None:
         await self._snapshots.update(key, lambda before: before and change(before))
 
@@ -344,14 +391,29 @@ async def _rendered(adapter: Adapter, text: str) -> tuple[str, ...]:
     return await asyncio.to_thread(adapter.render, text)
 
 
+def _asked(snapshot: Snapshot, turn: Turn) -> Inbound:
+    """The last of the messages that this turn answers."""
+    return [inbound for inbound in snapshot.inbox if inbound.id in turn.taken][-1]
+
+
 class _Journal:
     """The turn's journal in the snapshot: one save a call."""
 
-    def __init__(self, snapshots: Snapshots, key: str, fence: Fence, clock: Clock) -> None:
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        key: str,
+        fence: Fence,
+        clock: Clock,
+        agent: Agent,
+        purse: Purse,
+    ) -> None:
         self._snapshots = snapshots
         self._key = key
         self._fence = fence
         self._clock = clock
+        self._agent = agent
+        self._purse = purse
 
     async def answered(self, blocks: Sequence[msgspec.Raw], started: tuple[str, ...]) -> None:
         now = self._clock.now()
@@ -359,7 +421,20 @@ class _Journal:
 
     async def results(self, blocks: msgspec.Raw) -> None:
         now = self._clock.now()
-        await self._save(lambda before: changes.results(before, self._fence, blocks, now))
+
+        def change(before: Snapshot) -> Snapshot:
+            after = changes.results(before, self._fence, blocks, now)
+            if after is not before:
+                self._purse.ahead(self._agent, after.rows)
+            return after
+
+        await self._save(change)
+
+    async def kept(self) -> None:
+        """What the purse has reserved is durable."""
+        await self._save(
+            lambda before: replace(before) if changes.holds(before, self._fence) else before
+        )
 
     async def _save(self, change: Callable[[Snapshot], Snapshot]) -> None:
         snapshot, _ = await self._snapshots.update(

@@ -26,6 +26,7 @@ from core.errors import ModelNotFound, ModelRefusedKey, ModelRejected, ModelUnav
 from core.marks import MARK, marked, marked_rows, marked_tools
 from core.model import Answer, OnText, Request
 from core.sse import Assembly
+from core.usage import Usage
 
 if TYPE_CHECKING:
     import anthropic
@@ -89,7 +90,7 @@ class Claude:
     async def answer(self, request: Request, on_text: OnText | None = None) -> Answer:
         client = await self._connected()
         assembly = Assembly(on_text)
-        with _errors():
+        with _billed(assembly), _errors():
             response = await self._open(client, encode_request(request))
             try:
                 chunks = response.aiter_bytes()
@@ -103,7 +104,7 @@ class Claude:
                     await _read_to_the_end(chunks)
             finally:
                 await response.aclose()
-        return assembly.answer()
+            return assembly.answer()
 
     async def close(self) -> None:
         if self._client is not None:
@@ -209,6 +210,17 @@ async def _read_to_the_end(chunks: AsyncIterator[bytes]) -> None:
 
 
 @contextmanager
+def _billed(assembly: Assembly) -> Iterator[None]:
+    """An answer that broke off is billed as far as it came."""
+    try:
+        yield
+    except ModelUnavailable as error:
+        if error.usage is None:
+            error.usage = assembly.billed()
+        raise
+
+
+@contextmanager
 def _errors() -> Iterator[None]:
     """Everything that the SDK and its transport raise, as errors of our own."""
     import anthropic
@@ -219,9 +231,22 @@ def _errors() -> Iterator[None]:
     except anthropic.APIStatusError as error:
         _raise_status(error)
     except (anthropic.APIError, httpx2.HTTPError, httpx2.StreamError) as error:
-        raise ModelUnavailable(f"no answer: {type(error).__name__}") from error
+        usage = Usage() if _never_left(error) else None
+        raise ModelUnavailable(f"no answer: {type(error).__name__}", usage=usage) from error
     except TimeoutError as error:
         raise ModelUnavailable("no answer: silence") from error
+
+
+def _never_left(error: BaseException | None) -> bool:
+    """Whether no connection was had. httpx2 calls it a ConnectError, too, when the far end has hung
+    up on a question; what lies below, in aiohttp, knows the difference, and only by its name can it
+    be told here.
+    """
+    while error is not None:
+        if type(error).__name__.startswith(("ClientConnector", "ConnectTimeout", "PoolTimeout")):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _raise_status(error: anthropic.APIStatusError) -> NoReturn:
@@ -235,7 +260,7 @@ def _raise_status(error: anthropic.APIStatusError) -> NoReturn:
         raise ModelNotFound(detail) from error
     if status in (400, 413, 422):
         raise ModelRejected(detail) from error
-    raise ModelUnavailable(text, _retry_after(error)) from error
+    raise ModelUnavailable(text, _retry_after(error), Usage()) from error
 
 
 def _retry_after(error: anthropic.APIStatusError) -> float | None:

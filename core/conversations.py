@@ -38,6 +38,7 @@ from core.moves import Moves, is_under
 from core.pace import Pace
 from core.snapshot import Snapshot
 from core.snapshots import Snapshots, new_id
+from core.spending import Spending
 from core.store import BotStore, SessionRef
 
 STORE_WAIT: Final = 5.0
@@ -70,6 +71,7 @@ class _Busy:
 class Conversations:
     """
     :param submit: the engine's: called for keys that have something to do after a move
+    :param spending: prices and budgets; None: the prices that come along, and no limit
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Conversations:
         clock: Clock,
         submit: Submit,
         options: Options = Options(),  # noqa: B008 (frozen)
+        spending: Spending | None = None,
     ) -> None:
         self._store = store
         self._agent = agent
@@ -90,7 +93,8 @@ class Conversations:
         self._clock = clock
         self._submit = submit
         self._options = options
-        self._snapshots = Snapshots(store, clock, self.ref)
+        self._spending = spending or Spending(clock)
+        self._snapshots = Snapshots(store, clock, self.ref, self._spending.rows)
         self._pace = Pace(clock, store.notes)
         self._delivery = Delivery(
             self._snapshots, self._pace, clock, options.on_unknown_outcome, self._move
@@ -104,6 +108,7 @@ class Conversations:
             cwd=options.cwd,
             when_busy=options.when_busy,
             approvers=options.approvers,
+            spending=self._spending,
         )
         self._busy: dict[str, _Busy] = {}
         self._moves = Moves()
@@ -119,6 +124,7 @@ class Conversations:
         :raises StoreError: what the store raises
         """
         await self._pace.open()
+        await self._spending.budget.open(self._store.usage)
 
     async def update(self, key: str, change: Callable[[Snapshot], Snapshot]) -> Snapshot | None:
         """Change what is stored; None when nothing is."""
@@ -275,6 +281,7 @@ class Conversations:
         try:
             await self._store.move(old, new)
             self._moves.stored(old, new)
+            self._spending.move(old, new)
         finally:
             self._snapshots.forget_all(lambda key: is_under(key, old) or is_under(key, new))
         emit("moved", old, to=new)
@@ -333,6 +340,7 @@ class Conversations:
         answering = self._answering.answer(key, adapter, snapshot)
         busy.turn = asyncio.create_task(answering, name=f"turn {key}")
         again = await self._deliver_beside(key, adapter, busy, busy.turn)
+        await self._answering.settle(key)
         wait = await self._delivery.deliver(key, adapter)
         if wait is not None:
             return Again(wait)

@@ -25,6 +25,7 @@
     │   ├── ModelRefusedKey        no key, wrong key, no credit                      exit 5
     │   ├── ModelNotFound          no such model (any more)
     │   └── ModelRejected          the request itself was refused (400, 413)
+    ├── BudgetReached              nothing more may be spent for now; no call was made
     ├── ToolError                  raised by a tool: its sentence goes to the model
     ├── SessionError
     │   ├── Cleared                the session was cleared while a run was under way
@@ -34,6 +35,10 @@
 """
 
 from __future__ import annotations
+
+from datetime import datetime
+
+from core.usage import Usage
 
 
 class ChinwagError(Exception):
@@ -125,18 +130,28 @@ class PlatformRefused(ChinwagError):
 
 
 class ModelError(ChinwagError):
-    """Anything that a model client says."""
+    """Anything that a model client says.
+
+    :ivar usage: what is billed although there is no answer, as far as one can know; None: the
+        service did not say, and may bill all of it
+    """
+
+    usage: Usage | None = Usage()
 
 
 class ModelUnavailable(ModelError):
     """Overloaded, rate limited, unreachable, silent, or cut off in the middle.
 
     :param retry_after: seconds, when the service named them
+    :param usage: see `ModelError`
     """
 
-    def __init__(self, why: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self, why: str, retry_after: float | None = None, usage: Usage | None = None
+    ) -> None:
         super().__init__(why)
         self.retry_after = retry_after
+        self.usage = usage
 
 
 class ModelRefusedKey(ModelError):
@@ -149,6 +164,26 @@ class ModelNotFound(ModelError):
 
 class ModelRejected(ModelError):
     """The service refuses this request as it is; sending it again would not help."""
+
+
+class BudgetReached(ChinwagError):
+    """A limit has no room for another model call: none was made.
+
+    :param scope: ``sender``, ``chat`` or ``all``
+    :param period: ``day``, ``month`` or ``ever``
+    :param until: when there will be room again; None: not by itself
+    :param unpriced: a limit is in money, and nobody knows what the model costs
+    """
+
+    def __init__(
+        self, scope: str, period: str, until: datetime | None, *, unpriced: bool = False
+    ) -> None:
+        why = "the price of the model is not known" if unpriced else "it is used up"
+        super().__init__(f"the budget of {scope} per {period}: {why}")
+        self.scope = scope
+        self.period = period
+        self.until = until
+        self.unpriced = unpriced
 
 
 class ToolError(ChinwagError):

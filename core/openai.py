@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from core.errors import ModelNotFound, ModelRefusedKey, ModelRejected, ModelUnavailable
 from core.model import Answer, OnText, Request
 from core.openai_chat import Assembly, encode_request
+from core.usage import Usage
 
 if TYPE_CHECKING:
     import openai
@@ -134,7 +135,10 @@ def _errors() -> Iterator[None]:
     except openai.APIStatusError as error:
         _raise_status(error)
     except (openai.OpenAIError, httpx2.HTTPError, httpx2.StreamError) as error:
-        raise ModelUnavailable(f"no answer: {type(error).__name__}") from error
+        # What never left costs nothing.
+        nowhere = httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout
+        usage = Usage() if isinstance(error.__cause__, nowhere) else None
+        raise ModelUnavailable(f"no answer: {type(error).__name__}", usage=usage) from error
     except TimeoutError as error:
         raise ModelUnavailable("no answer: silence") from error
 
@@ -150,7 +154,7 @@ def _raise_status(error: openai.APIStatusError) -> NoReturn:
         raise ModelNotFound(detail) from error
     if status in (400, 413, 422):
         raise ModelRejected(detail) from error
-    raise ModelUnavailable(text, _retry_after(error)) from error
+    raise ModelUnavailable(text, _retry_after(error), Usage()) from error
 
 
 def _retry_after(error: openai.APIStatusError) -> float | None:

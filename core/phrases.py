@@ -5,7 +5,10 @@ Whatever goes wrong, a person is told one of these: never the text of an excepti
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from core.errors import BudgetReached
 
 WELCOME: Final = "Hello! Write to me and I will answer. /help says what else I can do."
 HELP: Final = """\
@@ -73,3 +76,50 @@ NOT_OPEN: Final = "This question is not open any more."
 NOT_YOURS: Final = "This is not for you to decide."
 NOTHING_ASKED: Final = "Nothing waits for an approval here."
 WHICH: Final = "{count} calls wait. Say /approve and a number, or /approve all."
+
+ACCOUNT_CHAT: Final = "This conversation"
+ACCOUNT_YOU: Final = "You"
+ACCOUNT_ALL: Final = "All together"
+ACCOUNT_LEFT: Final = "Left"
+ACCOUNT_TODAY: Final = "today"
+ACCOUNT_MONTH: Final = "this month"
+ACCOUNT_EVER: Final = "in all"
+ACCOUNT_LINE: Final = "* {when}: {cost} for {tokens} tokens ({cached} from a cache)"
+ACCOUNT_BEGUN: Final = "* since it began: {tokens} tokens ({cached} from a cache)"
+ACCOUNT_LIMIT: Final = "* {whose}, {when}: {left} of {limit}"
+
+_BUDGET: Final = {
+    "sender": "You have used up what you may spend with me{period}.",
+    "chat": "This conversation has used up what it may spend{period}.",
+    "all": "I have used up what I may spend{period}.",
+}
+_PERIOD: Final = {"day": " today", "month": " this month", "ever": ""}
+_UNPRICED: Final = (
+    "I cannot use this model: I have a budget to keep, and nobody has told me what it costs. "
+    "Whoever runs me must look after it."
+)
+
+
+def budget_reached(reached: BudgetReached, *, again: bool = False, midway: bool = False) -> str:
+    """What is said when nothing more may be spent.
+
+    :param again: it was said before, so that a few words are enough
+    :param midway: an answer was under way already
+    """
+    begun = "I had to stop here. " if midway else ""
+    if reached.unpriced:
+        return begun + _UNPRICED
+    until = reached.until and f"{reached.until:%H:%M %Z} on {reached.until.day} {reached.until:%B}"
+    if again:
+        return (
+            f"I may still spend nothing before {until}." if until else "I may spend nothing more."
+        )
+    sentence = begun + _BUDGET[reached.scope].format(period=_PERIOD[reached.period])
+    if until is None:
+        return f"{sentence} Whoever runs me can raise that."
+    if midway:
+        return f"{sentence} I can go on after {until}."
+    return (
+        f"{sentence} I can answer again after {until}. "
+        "I did not keep your message: please send it again then."
+    )

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -110,7 +111,13 @@ class Prices:
         return Prices((price for prices in both.values() for price in prices), other.currency)
 
 
-def read_prices(file: Path = BUILT_IN) -> Prices:
+@cache
+def built_in() -> Prices:
+    """The prices that come along."""
+    return read_prices(BUILT_IN)
+
+
+def read_prices(file: Path) -> Prices:
     """
     :raises ConfigError: it cannot be read, or is no list of prices; says where and what
     """

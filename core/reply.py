@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from decimal import Decimal
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +23,7 @@ class Reply(msgspec.Struct, frozen=True):
     :param usage: of the whole turn, the agents that it called included
     :param outcome: ``answered``, ``cut``, ``refused`` or ``empty``
     :param execution_id: the id that this run's tools and events were given
+    :param cost: what the usage costs, by `core/prices.toml`, in its currency; None: nobody knows
     """
 
     text: str
@@ -29,6 +31,7 @@ class Reply(msgspec.Struct, frozen=True):
     usage: Usage
     outcome: str
     execution_id: str
+    cost: Decimal | None = None
 
 
 class Stream:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from decimal import Decimal
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,6 +33,7 @@ from core.opening import StoreChoice, claude, opened, parted, reference
 from core.reply import Reply, Show, Stream
 from core.snapshot import Snapshot
 from core.snapshots import first_revision, new_id
+from core.spending import Paid, Spending
 from core.store import SessionRef, SessionStore
 from core.turn import Approve, Finished, Place, run_turn
 
@@ -68,6 +70,7 @@ class Session:
         )
         self._line = line
         self._known = -1
+        self._spending = Spending(clock, quiet=True)
         self._storing = asyncio.Lock()
 
     @classmethod
@@ -221,9 +224,10 @@ class Session:
         journal = _Journal()
         kept = before.messages[agent.memory.first_kept(before.messages) :]
         execution = new_id()
+        purse = self._spending.purse(self._ref.key, execution, sender)
         finished = await run_turn(
             self._agent_for(before),
-            self._client,
+            Paid(self._client, purse),
             kept,
             asked,
             journal,
@@ -244,6 +248,7 @@ class Session:
             usage=finished.usage,
             outcome=finished.outcome,
             execution_id=execution,
+            cost=None if purse.cost is None else Decimal(purse.cost).scaleb(-12),
         )
 
     async def _append(
@@ -273,8 +278,9 @@ class Session:
                 except StaleSnapshot:
                     epoch = await self._catch_up(epoch)
                     continue
+                self._spending.rows.saved(self._ref.key, after.spent)
                 self._stored = self._store is not None
-                self._snapshot = after
+                self._snapshot = replace(after, spent=())
                 return after
 
     def _appended(
@@ -290,7 +296,9 @@ class Session:
             kept = tuple(row for row in after.messages if row.seq >= finished.window)
             after = replace(after, window=finished.window, messages=kept)
         revision = before.revision + 1 if self._stored else first_revision()
-        return replace(after, revision=revision, updated_at=now)
+        # Runs that failed have used something, too: the next one that is saved takes it along.
+        spent = self._spending.rows.of(self._ref.key)
+        return replace(after, revision=revision, updated_at=now, spent=spent)
 
     async def _catch_up(self, epoch: str) -> str:
         """Go on with what others have saved; the epoch of that."""

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from core.clock import Clock
 from core.errors import StaleSnapshot
 from core.snapshot import Snapshot, stored
+from core.spending import UnsavedRows
 from core.store import SessionRef, SessionStore
 
 CACHED: Final = 1_000
@@ -37,12 +38,20 @@ def new_id() -> str:
 class Snapshots:
     """
     :param ref: what the store is told about a key
+    :param rows: of what model calls used, for whatever save comes next
     """
 
-    def __init__(self, store: SessionStore, clock: Clock, ref: Callable[[str], SessionRef]) -> None:
+    def __init__(
+        self,
+        store: SessionStore,
+        clock: Clock,
+        ref: Callable[[str], SessionRef],
+        rows: UnsavedRows | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._ref = ref
+        self._rows = rows or UnsavedRows()
         self._cached: OrderedDict[str, Snapshot] = OrderedDict()
         # Whose load or save of a key began last: only what that one brings may be remembered.
         self._newest: dict[str, object] = {}
@@ -82,6 +91,7 @@ class Snapshots:
                 after,
                 revision=first_revision() if before is None else before.revision + 1,
                 updated_at=self._clock.now(),
+                spent=self._rows.of(key),
             )
             self._mark_fresh(key, before, after)
             self.forget(key)
@@ -96,6 +106,7 @@ class Snapshots:
                 newest = self._ended(key, call)
                 # What somebody read meanwhile may be older than this.
                 self.forget(key)
+            self._rows.saved(key, after.spent)
             after = stored(after)
             if newest:
                 self._remember(key, after)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from core.errors import ModelUnavailable
 from core.messages import encode_blocks
@@ -181,6 +182,23 @@ class Assembly:
             stop_reason=self._stop_reason or "unknown",
             usage=self._usage.counted(),
         )
+
+    def billed(self) -> Usage | None:
+        """What is billed of an answer that broke off: its input, and of the output as much as we
+        have seen, at one token a byte at most. None: it had not begun."""
+        if self._usage.input_tokens is None:
+            return None
+        counted = self._usage.counted()
+        if self.done:
+            return counted
+        seen = sum(
+            len(piece.encode())
+            for pieces in self._pieces.values()
+            for field, many in pieces.items()
+            if field != "signature"
+            for piece in many
+        )
+        return replace(counted, output_tokens=max(counted.output_tokens, seen))
 
     def _take(self, event: _Event) -> None:
         if event.type == "content_block_delta" and event.delta:

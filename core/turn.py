@@ -15,10 +15,11 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from core import approvals, delegation, history
+from core import approvals, delegation, history, phrases
 from core.agent import Agent
 from core.clock import Clock
 from core.errors import (
+    BudgetReached,
     ModelError,
     ModelNotFound,
     ModelRefusedKey,
@@ -65,7 +66,8 @@ class Finished(msgspec.Struct, frozen=True):
     """
     :param blocks: the assistant messages that the journal does not have yet
     :param text: what the person is told, in markdown
-    :param outcome: ``answered``, ``cut``, ``refused`` or ``empty``
+    :param outcome: ``answered``, ``cut``, ``refused``, ``empty`` or ``unpaid``: a budget was used
+        up on the way
     :param window: the seq from which the messages were sent, when not all could be
     """
 
@@ -126,6 +128,7 @@ async def run_turn(
         ToolError says why not. Its time does not count as the turn's
     :raises Fenced: from the journal
     :raises ModelError: no answer could be had
+    :raises BudgetReached: not even the first call could be paid
     """
     execution = Execution(agent)
     run = _Run(
@@ -198,6 +201,16 @@ class _Run:
     ) -> Finished | Suspended:
         if asking := await self._resume(started, suspended, joining):
             return asking
+        try:
+            return await self._answered()
+        except BudgetReached as error:
+            if not _has_answers(self._steps):
+                raise
+            # Tools have run: that is history, with an honest end.
+            sentence = phrases.budget_reached(error, midway=True)
+            return self._fixed(sentence, "unpaid", after=self._before.rstrip())
+
+    async def _answered(self) -> Finished | Suspended:
         pauses = empties = 0
         while True:
             rounds = sum(1 for step in self._steps if history.calls(step))
@@ -343,10 +356,14 @@ class _Run:
     async def _attempt(self, use_tools: bool) -> Answer:
         self._piece = ""
         self._first_text = None
-        asked = self._clock.monotonic()
         request = self._request(use_tools)
+        asked = self._clock.monotonic()
         failpoint("before_model")
-        answer = await self._client.answer(request, self._on_text)
+        try:
+            answer = await self._client.answer(request, self._on_text)
+        except ModelError as error:
+            self._usage += error.usage or Usage()
+            raise
         failpoint("answered")
         self._usage += answer.usage
         said(self._place.execution, request.messages, answer.blocks)
@@ -571,6 +588,12 @@ def _preamble(steps: Sequence[Message]) -> str:
         text = text_of(step.blocks).strip() if step.role == "assistant" else ""
         said += f"{text}\n\n" if text else ""
     return said
+
+
+def _has_answers(steps: Sequence[Message]) -> bool:
+    """Whether the model has answered in this turn already."""
+    turn = steps[max(history.exchanges(steps), default=0) :]
+    return any(step.role == "assistant" for step in turn)
 
 
 _CUT: Final = ("max_tokens", "model_context_window_exceeded")

@@ -10,6 +10,7 @@ no amount is ever rounded on its way: `UNIT` of them are 1 dollar.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Final, Literal
 
 import msgspec
@@ -111,6 +112,11 @@ class Sum(msgspec.Struct, frozen=True, omit_defaults=True):
             usage=self.usage + other.usage,
             cost=self.cost + other.cost,
         )
+
+
+def money(cost: int, currency: str) -> str:
+    """For people, to a hundredth of a hundredth: ``0.0123 USD``."""
+    return f"{Decimal(cost).scaleb(-12):,.4f} {currency}"
 
 
 def newer(stored: Spent | None, row: Spent) -> Spent:

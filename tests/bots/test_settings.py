@@ -212,7 +212,7 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
         ("[acess]\nopen = true", "[acess] is not a section; did you mean [access]?"),
         (
             "[zebra]",
-            "[zebra] is not a section; there are [agent], [memory], [access], [store],"
+            "[zebra] is not a section; there are [agent], [memory], [access], [budget], [store],"
             " [telegram], [anthropic], [openai], [bedrock], [vertex], [foundry], [engine],"
             " [telemetry], [log], [adapters]",
         ),

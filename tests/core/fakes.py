@@ -13,12 +13,10 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from msgspec.structs import replace
-
 from core.errors import StaleSnapshot
 from core.messages import encode_blocks, text_block
 from core.model import Answer, OnText, Request, ToolCall
-from core.snapshot import Snapshot, Usage, decode, encode
+from core.snapshot import Snapshot, Usage, decode, encode, stored
 from core.store import SessionRef
 
 NOON: Final = 1_800_000_000_000
@@ -179,7 +177,7 @@ class DictStore:
         if (None if data is None else decode(data).revision) != replaces:
             raise StaleSnapshot(ref.key)
         self.kept[ref.key] = encode(snapshot)
-        self.saves.append(replace(snapshot, erase=()))
+        self.saves.append(stored(snapshot))
 
     async def clear(self, ref: SessionRef) -> None:
         self._asked(ref)

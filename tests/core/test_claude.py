@@ -650,3 +650,50 @@ async def test_where_the_sdk_gives_no_answer_neither_do_we(
     except (anthropic.APIError, httpx2.HTTPError):
         pass
     assert stop_reason is None
+
+
+# ---------------------------------------------------------------------- what a failure costs
+
+
+async def failed(answer: Played | None) -> ModelError:
+    asking = Request(model=MODEL, system=(), messages=(spoken("user", "Hello"),))
+    async with StandIn() as stand_in:
+        url = stand_in.url
+        if answer is not None:
+            stand_in.script(answer)
+            client = Claude(KEY, url, silence=0.2)
+            with pytest.raises(ModelError) as caught:
+                await client.answer(asking)
+            await client.close()
+            return caught.value
+    client = Claude(KEY, url)
+    with pytest.raises(ModelError) as caught:
+        await client.answer(asking)
+    await client.close()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "failure", ["overloaded", "rate_limit", "wrong_key", "no_credit", "no_model", "rejected"]
+)
+async def test_what_the_service_refuses_costs_nothing(failure: Failure) -> None:
+    assert (await failed(FAILURES[failure])).usage == Usage()
+
+
+async def test_what_never_left_costs_nothing() -> None:
+    error = await failed(None)
+    assert isinstance(error, ModelUnavailable)
+    assert error.usage == Usage()
+
+
+async def test_what_was_never_answered_may_cost_all_of_it() -> None:
+    assert (await failed(FAILURES["no_answer"])).usage is None
+    assert (await failed(FAILURES["silent"])).usage is None
+
+
+@pytest.mark.parametrize("failure", ["cut", "ends_early", "fails_in_the_middle"])
+async def test_what_broke_off_costs_what_had_come(failure: Failure) -> None:
+    usage = (await failed(FAILURES[failure])).usage
+    assert usage is not None
+    assert usage.prompt > 0
+    assert usage.output_tokens > 1

@@ -9,7 +9,7 @@ import pytest
 
 from core.agent import Agent
 from core.errors import ConfigError
-from core.prices import BUILT_IN, read_prices
+from core.prices import BUILT_IN, built_in, read_prices
 from core.usage import UNIT, Usage
 
 MILLION = 10**6
@@ -29,13 +29,13 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_the_default_model_has_a_price() -> None:
-    prices = read_prices()
+    prices = built_in()
     assert prices.currency == "USD"
     assert prices.knows(Agent().model_name)
 
 
 def test_each_kind_of_token_has_its_price() -> None:
-    prices = read_prices()
+    prices = built_in()
 
     def cost(**usage: int) -> int | None:
         return prices.cost("claude-sonnet-5-5", Usage(**usage), NOW)
@@ -54,7 +54,7 @@ def test_each_kind_of_token_has_its_price() -> None:
 
 
 def test_a_price_holds_from_its_day_on() -> None:
-    prices, read = read_prices(), Usage(cache_read_input_tokens=MILLION)
+    prices, read = built_in(), Usage(cache_read_input_tokens=MILLION)
     day = ms(2026, 10, 7)
     assert prices.cost("claude-sonnet-5-5", read, day - 1) == UNIT // 5
     assert prices.cost("claude-sonnet-5-5", read, day) == UNIT // 10
@@ -63,7 +63,7 @@ def test_a_price_holds_from_its_day_on() -> None:
 
 
 def test_a_long_prompt_may_cost_more_as_a_whole() -> None:
-    prices = read_prices()
+    prices = built_in()
     short = Usage(50_000, MILLION, 25_000, 25_000)
     assert prices.cost("claude-haiku-5-5", short, NOW) == (
         UNIT // 2 + 50_000 * 100_000 + 25_000 * 125_000 + 25_000 * 10_000
@@ -75,13 +75,13 @@ def test_a_long_prompt_may_cost_more_as_a_whole() -> None:
 
 
 def test_what_must_be_reserved_is_the_most_that_a_call_can_cost() -> None:
-    usage, cost = read_prices().worst("claude-sonnet-5-5", 1000, 100, NOW)
+    usage, cost = built_in().worst("claude-sonnet-5-5", 1000, 100, NOW)
     assert usage == Usage(0, 100, 1000)
     assert cost == 1000 * 2_500_000 + 100 * 10_000_000
 
 
 def test_a_date_at_the_end_of_a_name_need_not_be_known() -> None:
-    prices, usage = read_prices(), Usage(input_tokens=MILLION)
+    prices, usage = built_in(), Usage(input_tokens=MILLION)
     assert prices.cost("claude-haiku-4-5-20251001", usage, NOW) == UNIT
     assert prices.cost("claude-haiku-4-5@20251001", usage, NOW) == UNIT
     assert prices.cost("claude-haiku-4-5-2025100", usage, NOW) is None
@@ -107,7 +107,7 @@ def test_a_file_of_ones_own_has_the_last_word_on_its_models(tmp_path: Path) -> N
             """,
         )
     )
-    prices = read_prices().overridden(own)
+    prices = built_in().overridden(own)
     assert prices.currency == "EUR"
     usage = Usage(input_tokens=MILLION, cache_read_input_tokens=MILLION, web_searches=5)
     # Its tier for long prompts is gone, too.

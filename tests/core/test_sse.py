@@ -327,3 +327,37 @@ def test_it_raises_what_it_says_and_nothing_else(
     except ModelUnavailable:
         return
     assert isinstance(msgspec.json.decode(answer.blocks), list)
+
+
+# ---------------------------------------------------------------------- what is billed
+
+
+def billed(events: Sequence[Any]) -> Usage | None:
+    assembly = Assembly()
+    assembly.feed(wire(events))
+    return assembly.billed()
+
+
+def test_what_has_not_begun_has_said_nothing() -> None:
+    assert billed([]) is None
+    assert billed([{"type": "message_start", "message": {}}]) is None
+
+
+def test_what_broke_off_is_billed_as_far_as_it_came() -> None:
+    begun = [start(input_tokens=25, output_tokens=1, cache_read_input_tokens=4)]
+    assert billed(begun) == Usage(25, 1, 0, 4)
+    spoken = [*thinking(0, "sig", "hm, "), *text(1, "é", "tude")]
+    assert billed([*begun, *spoken]) == Usage(25, len("hm, ") + 2 + 4, 0, 4)
+
+
+def test_what_came_to_its_end_is_billed_as_it_was_counted() -> None:
+    assert billed(HELLO) == read_events(HELLO).usage
+
+
+def test_hours_in_the_cache_and_searches_are_counted() -> None:
+    first = start()
+    first["message"]["usage"]["cache_creation_input_tokens"] = 9
+    first["message"]["usage"]["cache_creation"] = {"ephemeral_1h_input_tokens": 7}
+    last = end()
+    last[0]["usage"]["server_tool_use"] = {"web_search_requests": 2}
+    assert read_events([first, *last]).usage == Usage(3, 7, 9, 0, 7, 2)
