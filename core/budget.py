@@ -116,7 +116,7 @@ class Budget:
         read: dict[tuple[Scope, int], list[Sum]] = {}
         for limit in self.limits:
             # What a clock that was wrong has dated in the future counts, too.
-            start = self._start(limit.period, self._now())
+            start = self._start(limit.period, self.now())
             if (limit.scope, start) not in read:
                 by = _BY[limit.scope]
                 read[limit.scope, start] = await rows.sums(by, since=start)  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ class Budget:
         :raises BudgetReached: a limit has no room for it, or is in money and there is no price
         :raises Crowded: no limit has room for it as long as other calls are being made
         """
-        now = self._now()
+        now = self.now()
         parts: list[tuple[Tally, Unit, int]] = []
         crowded = False
         for limit, tally in self._in_the_way(key, sender, now):
@@ -172,7 +172,7 @@ class Budget:
         """How the limits stand that this person meets in this conversation."""
         return [
             Left(limit, tally.spent + tally.held)
-            for limit, tally in self._in_the_way(key, sender, self._now())
+            for limit, tally in self._in_the_way(key, sender, self.now())
         ]
 
     def move(self, old: str, new: str) -> None:
@@ -187,14 +187,14 @@ class Budget:
 
     def start_of(self, period: Period) -> int:
         """When the current one began, in ms since 1970."""
-        return self._start(period, self._now())
+        return self._start(period, self.now())
 
-    # ------------------------------------------------------------------ the small print
-
-    def _now(self) -> int:
-        """A clock that is set back does not bring a day back."""
+    def now(self) -> int:
+        """In ms since 1970. A clock that is set back does not bring a day back."""
         self._latest = max(self._latest, self._clock.now())
         return self._latest
+
+    # ------------------------------------------------------------------ the small print
 
     def _in_the_way(self, key: str, sender: str | None, now: int) -> list[tuple[Limit, Tally]]:
         names = {"sender": sender, "chat": key, "all": ""}

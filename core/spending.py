@@ -79,7 +79,6 @@ class Spending:
         *,
         quiet: bool = False,
     ) -> None:
-        self.clock: Final = clock
         self.prices: Final = prices or built_in()
         self.budget: Final = budget or Budget(clock)
         self.rows: Final = UnsavedRows()
@@ -145,7 +144,10 @@ class Purse:
 
         :raises BudgetReached: there is none
         """
-        most = most_sent(request.system, [bytes(tool) for tool in request.tools], request.messages)
+        if not self._spending.budget.limits:
+            # What it could come to at most is of interest only when nobody says what it did.
+            return self._reserved(request.model, 0, 0, request)
+        most = _most(request)
         spare, self._spare = self._spare, None
         if spare is not None and spare.covers(request, most):
             return spare
@@ -158,7 +160,7 @@ class Purse:
             except Crowded:
                 await self._spending.budget.room()
         try:
-            if self.save is not None and self._spending.budget.limits:
+            if self.save is not None:
                 await self.save()
         except BaseException:
             reserved.settle(Usage())
@@ -171,13 +173,16 @@ class Purse:
             self._spare.settle(Usage())
             self._spare = None
 
-    def _reserved(self, model: str, prompt: int, output: int) -> Reserved:
+    def _reserved(
+        self, model: str, prompt: int, output: int, unknown: Request | None = None
+    ) -> Reserved:
         """
+        :param unknown: prompt and output have not been looked at yet
         :raises BudgetReached: there is no room
         :raises Crowded: there is none just now
         """
         spending = self._spending
-        at = spending.clock.now()
+        at = spending.budget.now()
         usage, cost = spending.prices.worst(model, prompt, output, at)
         hold = spending.budget.reserve(self._key, self.sender, cost, usage.tokens)
         self._calls += 1
@@ -193,7 +198,7 @@ class Purse:
         )
         if spending.budget.limits:
             spending.rows.add(self._key, row)
-        return Reserved(spending, self._key, row, hold, self._rows)
+        return Reserved(spending, self._key, row, hold, self._rows, unknown)
 
 
 class Paid:
@@ -227,13 +232,20 @@ class Reserved:
     """Room for one call, which is settled once."""
 
     def __init__(
-        self, spending: Spending, key: str, row: Spent, hold: Hold, ended: list[Spent]
+        self,
+        spending: Spending,
+        key: str,
+        row: Spent,
+        hold: Hold,
+        ended: list[Spent],
+        unknown: Request | None,
     ) -> None:
         self._spending = spending
         self._key = key
         self._row = row
         self._hold = hold
         self._ended = ended
+        self._unknown = unknown
 
     def covers(self, request: Request, prompt: int) -> bool:
         """Whether it is enough for this request."""
@@ -254,6 +266,11 @@ class Reserved:
         if usage is not None:
             cost = spending.cost(self._key, row, usage)
             row = replace(row, usage=usage, cost=cost, estimated=estimated)
+        elif (request := self._unknown) is not None:
+            most, cost = spending.prices.worst(
+                row.model, _most(request), request.max_tokens, row.at
+            )
+            row = replace(row, usage=most, cost=cost)
         if usage is not None or not spending.budget.limits:
             # Else it stands there already as it is.
             spending.rows.add(self._key, row)
@@ -266,6 +283,10 @@ def shown(agent: Agent) -> list[bytes]:
 
     tools = (*agent.tools, *(agent_tool(each, _NOBODY) for each in agent.agents))
     return [bytes(tool.json) for tool in tools]
+
+
+def _most(request: Request) -> int:
+    return most_sent(request.system, [bytes(tool) for tool in request.tools], request.messages)
 
 
 def most_sent(system: Iterable[str], tools: Iterable[bytes], messages: Iterable[Message]) -> int:
