@@ -1,4 +1,4 @@
-"""What people can tell the bot itself: /start /help /reset /stop /id. Pure functions.
+"""What people can tell the bot itself: /start /help /reset /stop /id /usage. Pure functions.
 
 Commands are answered when they are accepted: they never enter the inbox or a prompt.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from core import changes, phrases
+from core import account, changes, phrases
 from core.messages import Inbound
 from core.snapshot import Snapshot
 
-NAMES: Final = ("start", "help", "reset", "stop", "id")
+NAMES: Final = ("start", "help", "reset", "stop", "id", "usage")
 INTERRUPTING: Final = ("reset", "stop")
 
 
@@ -45,11 +45,16 @@ def effect(snapshot: Snapshot, name: str, epoch: str) -> Snapshot:
     return snapshot
 
 
-def answer(snapshot: Snapshot, name: str, inbound: Inbound) -> str:
+def answer(
+    snapshot: Snapshot, name: str, inbound: Inbound, used: account.Account | None = None
+) -> str:
     """What the bot says to it, in markdown.
 
     :param snapshot: the conversation before the command took effect
+    :param used: for /usage
     """
+    if used is not None:
+        return account.said(snapshot, used)
     if name == "id":
         return f"Your id is `{inbound.sender.id}`. This conversation is `{inbound.key}`."
     if name == "stop" and not (snapshot.turn or snapshot.inbox):

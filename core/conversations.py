@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from core import approvals, cards, changes, commands, decisions, phrases
+from core.account import Account, account
 from core.adapter import Acceptance, Accepted, Adapter, Duplicate, Refused
 from core.agent import Agent
 from core.answering import Answering, WhenBusy
@@ -183,6 +184,10 @@ class Conversations:
             trouble("refused", inbound.key, why="no adapter serves this key")
             return Refused()
         epoch = new_id()
+        used: Account | None = None
+        if command == "usage":
+            rows, sender = self._store.usage, inbound.sender.id
+            used = await account(rows, self._spending, inbound.key, sender)
         begun = False
         refused: Refused | None = None
 
@@ -205,7 +210,7 @@ class Conversations:
                 return decisions.go_on(snapshot, after, inbound, adapter)
             if inbound.id in snapshot.seen:
                 return snapshot
-            said = commands.answer(snapshot, command, inbound)
+            said = commands.answer(snapshot, command, inbound, used)
             said = phrases.PAIRED if admitted.paired else said
             after = commands.effect(snapshot, command, epoch)
             if before is None and not after.outbox:

@@ -16,6 +16,7 @@ Write to me and I will answer.
 
 * /reset – forget everything we said and begin anew
 * /stop – stop what I am answering now
+* /usage – what was used here, and what is left
 * /id – show your id and the id of this conversation
 * /help – this text"""
 RESET: Final = "Done. I have forgotten what we said; we begin anew."

@@ -253,6 +253,20 @@ async def test_a_chat_that_moves_takes_along_what_is_not_saved_yet() -> None:
     assert rows.of("t:2") == ()
 
 
+@pytest.mark.parametrize("limits", [(), (LIMIT,)], ids=["plain", "with a budget"])
+async def test_the_command(limits: tuple[Limit, ...]) -> None:
+    async with paying("fine", limits=limits) as house:
+        await house.says("hi")
+        await house.says("/usage")
+        told = house.screen.shown[-1]
+        assert f"today: 0.0000 USD for {USAGE.tokens} tokens" in told
+        assert ("All together, today: 999,982 tokens of 1,000,000 tokens" in told) == bool(limits)
+        # A conversation may begin with it; and it was no question to the model.
+        await house.says("/usage", key="test:2")
+        assert "since it began: 0 tokens" in house.screen.shown[-1]
+        assert len(house.model.requests) == 1
+
+
 # ---------------------------------------------------------------------- what a request comes to
 
 
