@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from core.gate import Gate
 from core.messages import Message, encode_blocks, text_block
 from core.model import Request, ToolCall
 from core.prices import Price, Prices
+from core.session import Session
 from core.snapshot import Snapshot
 from core.spending import DOCUMENT_TOKENS, IMAGE_TOKENS, Spending, UnsavedRows, most_sent
 from core.store import SessionRef
@@ -34,7 +36,7 @@ from playground.claude import Claude as StandIn
 from playground.claude_answers import Say
 from stores.memory import MemoryStore
 from stores.sqlite import SQLiteStore
-from tests.core.fakes import USAGE, FakeClock, calls, settle
+from tests.core.fakes import USAGE, FakeClock, ScriptedModel, calls, settle
 from tests.core.test_conversations import KEY, Held, House, Screen
 
 PRICES = Prices([Price("m", 0, 0, 1, 10, 2, 4, 0, 0)])
@@ -439,6 +441,38 @@ async def test_of_many_conversations_the_last_are_remembered(
             await house.says("hi", key=key)
     first, again, *anew = house.screen.shown
     assert anew == [first, first] != [again, again]
+
+
+# ---------------------------------------------------------------------- in a library
+
+
+async def test_a_run_says_what_it_cost_and_its_store_keeps_it() -> None:
+    store = MemoryStore()
+    agent = Agent(model="anthropic/claude-sonnet-5-5", tools=(echo,))
+    model = ScriptedModel(calls(ECHO), "done")
+    session = await Session.start(agent, store=store, key="user:42", client=model)
+    reply = await session.run("hi", sender="user:42")
+    # 10 new at 2, 5 out at 10, 2 into a cache at 2.50, 1 out of one at 0.10, a million; twice
+    assert reply.cost == Decimal("0.0001502")
+    assert session.snapshot.spent == ()
+    [one] = await store.usage.sums(("key", "sender", "model"))
+    assert (one.key, one.sender, one.model) == ("user:42", "user:42", "claude-sonnet-5-5")
+    assert (one.calls, one.usage) == (2, USAGE + USAGE)
+    assert Decimal(one.cost) / UNIT == reply.cost
+
+
+async def test_a_run_that_failed_is_counted_with_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    model = ScriptedModel(ModelUnavailable("cut off", 1_000, Usage(7, 3)), "fine")
+    session = await Session.start(Agent(model="x"), store=store, key="k", client=model)
+    with pytest.raises(ModelUnavailable):
+        await session.run("hi")
+    assert await store.usage.sums() == []
+    reply = await session.run("hi")
+    assert reply.cost is None
+    [one] = await store.usage.sums()
+    assert (one.calls, one.estimated, one.unpriced) == (2, 1, 2)
+    assert not [each for each in caplog.records if each.message == "usage.unpriced"]
 
 
 # ---------------------------------------------------------------------- many at once
