@@ -91,6 +91,7 @@ def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[
                 base_url=settings.telegram.base_url,
                 account=settings.telegram.account,
                 scope=settings.telegram.scope,
+                streaming=settings.telegram.streaming,
                 poll_timeout=settings.telegram.poll_timeout,
                 clock=clock,
             )

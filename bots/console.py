@@ -17,7 +17,7 @@ from typing import Final, TextIO
 
 import msgspec
 
-from core.adapter import Accept, Limits, Live, May, Receipt, Refused
+from core.adapter import Accept, Limits, Live, Receipt, Refused, Showing
 from core.clock import Clock, SystemClock
 from core.errors import ConfigError, TryLater
 from core.keys import SessionKey
@@ -119,7 +119,7 @@ class Console:
         self._answered(part.reply_to)
         return Receipt((part.id,))
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         return _Printing(self, inbound.message_id or "")
 
     def show(self, message_id: str, text: str) -> None:

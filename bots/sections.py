@@ -201,12 +201,15 @@ class TelegramSection(Section):
 
     :param account: which of several bots of one database this is
     :param poll_timeout: seconds that one request for updates waits at Telegram
+    :param streaming: how a growing answer is shown: drafts in private chats and edits in groups,
+        edits only, or not at all
     """
 
     account: Name | None = None
     base_url: Url = "https://api.telegram.org"
     poll_timeout: Annotated[int, Field(ge=1, le=50)] = 30
     scope: Literal["chat", "user"] = "chat"
+    streaming: Literal["auto", "edit", "off"] = "auto"
     on_unknown_outcome: Literal["resend", "hold"] = "resend"
     token: Annotated[SecretStr, AfterValidator(_check_token)] | None = None
 

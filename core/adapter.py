@@ -85,7 +85,26 @@ class Limits(msgspec.Struct, frozen=True):
         return self.rate_of(key) if self.rate_of else None
 
 
-May = Callable[[Literal["edit", "typing"]], bool]
+class Showing(Protocol):
+    """What a Live may ask of the core."""
+
+    def may(self, leaving: Literal["edit", "typing"]) -> bool:
+        """Whether a request may leave now. If so, it counts, for everything that leaves for a chat
+        shares one budget; if not, it is left out."""
+        ...
+
+    async def note(self, message_ids: tuple[str, ...]) -> None:
+        """Durable when it returns: these messages show the answer so far, in order. After a crash
+        they are finished by edits; so a new one is noted before it is edited further.
+
+        :raises Fenced: the turn is not the one any more: nobody wants what they show
+        :raises StoreError: it may not be noted
+        """
+        ...
+
+    async def later(self, seconds: float) -> None:
+        """The platform asks us to wait: nothing leaves for this chat until then."""
+        ...
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -145,12 +164,10 @@ class Adapter(Protocol):
         """
         ...
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         """
         :param inbound: the message being answered
         :param shown: ids of messages that an earlier attempt left on the screen
-        :param may: asked before each request: whether it may leave now. If so, it counts, for
-            everything that leaves for a chat shares one budget; if not, it is left out
         """
         ...
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from core import approvals, cards, changes, phrases, suspending
-from core.adapter import Adapter
+from core.adapter import Adapter, Rate
 from core.agent import Agent
 from core.changes import Fence
 from core.clock import Clock
@@ -163,12 +163,10 @@ class Answering:
         purse: Purse,
     ) -> Again | None:
         asked = _asked(snapshot, turn)
-        rate = adapter.limits.rate(key)
+        showing = _Showing(self._snapshots, self._pace, key, adapter.limits.rate(key), fence)
         on_screen: tuple[str, ...] = ()
         try:
-            live = adapter.live(
-                key, asked, turn.shown, lambda leaving: self._pace.may(key, rate, leaving)
-            )
+            live = adapter.live(key, asked, turn.shown, showing)
             try:
                 finished = await self._run(key, snapshot, turn, fence, purse, asked, live.show)
             finally:
@@ -394,6 +392,32 @@ async def _rendered(adapter: Adapter, text: str) -> tuple[str, ...]:
 def _asked(snapshot: Snapshot, turn: Turn) -> Inbound:
     """The last of the messages that this turn answers."""
     return [inbound for inbound in snapshot.inbox if inbound.id in turn.taken][-1]
+
+
+class _Showing:
+    """What a Live is given: leave of the pace, and a note in the snapshot."""
+
+    def __init__(
+        self, snapshots: Snapshots, pace: Pace, key: str, rate: Rate | None, fence: Fence
+    ) -> None:
+        self._snapshots = snapshots
+        self._pace = pace
+        self._key = key
+        self._rate = rate
+        self._fence = fence
+
+    def may(self, leaving: Literal["edit", "typing"]) -> bool:
+        return self._pace.may(self._key, self._rate, leaving)
+
+    async def note(self, message_ids: tuple[str, ...]) -> None:
+        snapshot, _ = await self._snapshots.update(
+            self._key, lambda before: before and changes.shown(before, self._fence, message_ids)
+        )
+        if not changes.holds(snapshot, self._fence):
+            raise Fenced("the answer that this message shows is not wanted any more")
+
+    async def later(self, seconds: float) -> None:
+        await self._pace.later(self._key, seconds)
 
 
 class _Journal:

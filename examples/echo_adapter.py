@@ -23,7 +23,7 @@ import time
 
 import msgspec
 
-from core.adapter import Accept, Limits, Live, May, Receipt, Refused
+from core.adapter import Accept, Limits, Live, Receipt, Refused, Showing
 from core.errors import PlatformRefused, StoreUnavailable, TryLater
 from core.keys import SessionKey
 from core.messages import Inbound, Outbound, Sender, clean
@@ -98,7 +98,7 @@ class EchoAdapter:
                 raise TryLater(AWAY_SECONDS) from error
         return Receipt((part.id,))
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         return Silent()
 
     async def _converse(

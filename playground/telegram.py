@@ -210,6 +210,17 @@ class Telegram:
         """What the bot has answered to presses: `data`, `text`, `show_alert`."""
         return self._world.answers
 
+    def press_stop(self, person: Person, thread: int | None = None) -> int:
+        """A person presses the button under a draft that `can_stop`: the preview goes away."""
+        place = self._open(person)
+        draft = place.drafts.pop(thread, None)
+        if draft is None or not draft.can_stop:
+            raise ValueError(f"{person.name} sees no draft that can be stopped")
+        payload: Json = {"chat": place.json(), "draft_id": draft.draft_id}
+        if thread is not None:
+            payload["message_thread_id"] = thread
+        return self._updates.add("stopped_message_generation", payload)
+
     def block(self, place: Place, *, quiet: bool = False) -> int:
         """A person blocks the bot, or a group throws it out. `quiet`: no my_chat_member update."""
         chat = self.chat(place)

@@ -66,6 +66,7 @@ class Draft:
     draft_id: int
     text: str
     at: float  # time.monotonic()
+    can_stop: bool = False
 
 
 @dataclass(eq=False, slots=True)

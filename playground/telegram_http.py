@@ -21,7 +21,9 @@ from playground.telegram_faults import Answer
 _NUMBERS = frozenset(
     "chat_id draft_id limit max_connections message_id message_thread_id offset timeout".split()
 )
-_FLAGS = frozenset("disable_notification drop_pending_updates protect_content show_alert".split())
+_FLAGS = frozenset(
+    "can_stop disable_notification drop_pending_updates protect_content show_alert".split()
+)
 _NESTED = frozenset(
     "allowed_updates commands entities link_preview_options "
     "reply_markup reply_parameters scope".split()

@@ -166,7 +166,7 @@ def send_message_draft(world: World, given: Json) -> bool:
     if not isinstance(draft_id, int) or draft_id == 0:
         raise Refused(400, "Bad Request: RANDOM_ID_INVALID")
     fits(text)
-    chat.drafts[thread] = Draft(draft_id, text, time.monotonic())
+    chat.drafts[thread] = Draft(draft_id, text, time.monotonic(), given.get("can_stop") is True)
     world.tell("draft", {"chat_id": chat.id, "draft_id": draft_id, "text": text})
     return True
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import zlib
 from collections.abc import Coroutine
 from functools import partial
 from typing import Final
@@ -25,13 +26,23 @@ from telegram import (
 
 from bots.telegram import failures
 from bots.telegram.failures import failure, says, why
-from bots.telegram.live import Typing
+from bots.telegram.live import Growing, Streaming, Typing
 from bots.telegram.parse import Address, Me, Scope, address, parse
 from bots.telegram.poll import Backoff, Poller, insist
 from bots.telegram.press import data_for
 from bots.telegram.render import render
 from bots.telegram.wire import bot_at
-from core.adapter import Accept, Acceptance, Card, Limits, Live, May, Rate, Receipt, Refused
+from core.adapter import (
+    Accept,
+    Acceptance,
+    Card,
+    Limits,
+    Live,
+    Rate,
+    Receipt,
+    Refused,
+    Showing,
+)
 from core.clock import Clock, SystemClock
 from core.errors import PlatformRefused, Undeliverable
 from core.events import emit
@@ -91,6 +102,8 @@ class TelegramAdapter:
 
     :param account: which of several bots of ours it is; a part of its keys
     :param scope: whether a group has one history, or each person in it their own
+    :param streaming: whether an answer is shown while it grows: by drafts where they exist, else
+        by edits (`auto`), by edits only (`edit`), or not at all (`off`)
     :param poll_timeout: seconds that Telegram holds a request while there is nothing; at most 50
     :param send_timeout: seconds to wait for Telegram's answer to a message of ours
     :raises PlatformRefused: this cannot be a token
@@ -103,6 +116,7 @@ class TelegramAdapter:
         base_url: str = BASE_URL,
         account: str | None = None,
         scope: Scope = "chat",
+        streaming: Streaming = "auto",
         poll_timeout: int = 30,
         send_timeout: float = SEND_SECONDS,
         clock: Clock | None = None,
@@ -111,6 +125,8 @@ class TelegramAdapter:
             raise PlatformRefused("the Telegram token is empty, or has signs that no token has")
         self._account = account
         self._scope: Scope = scope
+        self._streaming: Streaming = streaming
+        self._drafts = streaming == "auto"
         self._poll_timeout = poll_timeout
         self._clock: Clock = clock or SystemClock()
         self._bot, self._wire = bot_at(base_url, token, timeout=send_timeout)
@@ -201,10 +217,26 @@ class TelegramAdapter:
             # Any: an answer that is none of Telegram's comes out of PTB as anything.
             raise failure(error, key) from error
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         to = address(key, self._account)
-        act = _nothing if to is None else partial(self._type, to)
-        return Typing(act, self._clock, may)
+        if to is None:
+            return Typing(_nothing, self._clock, showing)
+        reply_to = _number(inbound.message_id) if to.chat_id < 0 else None
+        surface = _Chat(self, to, _draft_id(inbound), reply_to)
+        if self._streaming == "off":
+            return Typing(surface.type, self._clock, showing)
+        return Growing(
+            key,
+            surface,
+            self._clock,
+            showing,
+            tuple(one for one in shown if _number(one) is not None),
+            drafts=self._drafts and to.chat_id > 0,
+            no_drafts=self._without_drafts,
+        )
+
+    def _without_drafts(self) -> None:
+        self._drafts = False
 
     async def _say(self, to: Address, body: _Body, reply_to: int | None) -> Receipt:
         try:
@@ -230,14 +262,7 @@ class TelegramAdapter:
         self, to: Address, message_id: int, body: _Body, reply_to: int | None
     ) -> Receipt:
         try:
-            await self._bot.edit_message_text(
-                body.text,
-                to.chat_id,
-                message_id,
-                entities=_entities(body),
-                reply_markup=_keyboard(body),
-                link_preview_options=_NO_PREVIEW,
-            )
+            await self._change(to, message_id, body)
         except Exception as error:
             if says(error, failures.NOTHING_TO_EDIT):
                 return await self._say(to, body, reply_to)
@@ -247,6 +272,16 @@ class TelegramAdapter:
                 raise
         return Receipt((str(message_id),))
 
+    async def _change(self, to: Address, message_id: int, body: _Body) -> None:
+        await self._bot.edit_message_text(
+            body.text,
+            to.chat_id,
+            message_id,
+            entities=_entities(body),
+            reply_markup=_keyboard(body),
+            link_preview_options=_NO_PREVIEW,
+        )
+
     async def _delete(self, to: Address, message_id: int) -> Receipt:
         try:
             await self._bot.delete_message(to.chat_id, message_id)
@@ -254,6 +289,19 @@ class TelegramAdapter:
             if not says(error, failures.NOTHING_TO_DELETE):
                 raise
         return Receipt(())
+
+    async def _draft(self, to: Address, draft_id: int, body: _Body) -> None:
+        await self._bot.send_message_draft(
+            to.chat_id,
+            draft_id,
+            body.text,
+            message_thread_id=to.thread_id,
+            entities=_entities(body),
+            read_timeout=5,
+            pool_timeout=1,
+            # Telegram draws a button; pressing it comes as an update of its own.
+            api_kwargs={"can_stop": True},
+        )
 
     async def _type(self, to: Address) -> None:
         await self._bot.send_chat_action(
@@ -338,6 +386,45 @@ def _keyboard(body: _Body) -> InlineKeyboardMarkup | None:
     return InlineKeyboardMarkup(
         [[InlineKeyboardButton(one.label, callback_data=one.data) for one in body.buttons]]
     )
+
+
+class _Chat:
+    """One chat, as `Growing` needs it."""
+
+    def __init__(
+        self, adapter: TelegramAdapter, to: Address, draft_id: int, reply_to: int | None
+    ) -> None:
+        self._adapter = adapter
+        self._to = to
+        self._draft_id = draft_id
+        self._reply_to = reply_to
+
+    async def type(self) -> None:
+        await self._adapter._type(self._to)
+
+    async def draft(self, body: str) -> None:
+        await self._adapter._draft(self._to, self._draft_id, _decode_body(body))
+
+    async def say(self, body: str) -> str:
+        # Only the first message of an answer says what it answers.
+        reply_to, self._reply_to = self._reply_to, None
+        receipt = await self._adapter._say(self._to, _decode_body(body), reply_to)
+        return receipt.message_ids[0]
+
+    async def edit(self, message_id: str, body: str) -> None:
+        try:
+            await self._adapter._change(self._to, int(message_id), _decode_body(body))
+        except Exception as error:
+            if not says(error, failures.NOT_MODIFIED):
+                raise
+
+    async def delete(self, message_id: str) -> None:
+        await self._adapter._delete(self._to, int(message_id))
+
+
+def _draft_id(inbound: Inbound) -> int:
+    """Not zero, and the same for the same question: after a restart its draft goes on."""
+    return zlib.crc32(inbound.id.encode()) or 1
 
 
 def _entities(body: _Body) -> list[MessageEntity] | None:

@@ -133,6 +133,8 @@ def parse(update: object, bot: Me, account: str | None, scope: Scope) -> Inbound
     update_id = f"{read.update_id:020}"
     if read.callback_query is not None:
         return _pressed(update_id, read.callback_query, account)
+    if read.stopped_message_generation is not None:
+        return _stopped(update_id, read.stopped_message_generation, account)
     message = read.message
     if message is None:
         return None
@@ -203,10 +205,18 @@ class _Press(msgspec.Struct):
     data: Annotated[str, msgspec.Meta(max_length=256)] | None = None
 
 
+class _Stopped(msgspec.Struct):
+    """The button under a draft. Telegram does not say who pressed: it is a private chat."""
+
+    chat: _Chat
+    message_thread_id: _Id | None = None
+
+
 class _Update(msgspec.Struct):
     update_id: _Count
     message: _Message | None = None
     callback_query: _Press | None = None
+    stopped_message_generation: _Stopped | None = None
 
 
 class _Writing(msgspec.Struct):
@@ -311,6 +321,28 @@ def _pressed(update_id: str, press: _Press, account: str | None) -> Inbound | No
         message_id=str(press.message.message_id),
         reply_to=press.id,
         group=chat.type != "private",
+    )
+
+
+def _stopped(update_id: str, stopped: _Stopped, account: str | None) -> Inbound | None:
+    """Pressing it is saying /stop."""
+    chat = stopped.chat
+    if chat.type != "private":
+        return None
+    thread = stopped.message_thread_id
+    return Inbound(
+        id=update_id,
+        key=key_of(
+            chat.id,
+            private=True,
+            thread=thread if thread and thread > GENERAL else None,
+            user=chat.id,
+            account=account,
+            scope="chat",
+        ),
+        kind="command",
+        sender=Sender(f"telegram:{chat.id}"),
+        text="/stop",
     )
 
 

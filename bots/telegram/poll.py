@@ -27,7 +27,8 @@ from core.events import emit, trouble
 from core.failpoints import failpoint
 from core.messages import Inbound
 
-ASKED: Final = ("message", "callback_query")  # the kinds that `parse` understands
+# The kinds that `parse` understands.
+ASKED: Final = ("message", "callback_query", "stopped_message_generation")
 BACKOFF_SECONDS: Final = 60.0
 LOG_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 20.0  # beyond the time of the poll itself; then the connection is dead

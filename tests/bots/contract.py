@@ -39,6 +39,7 @@ from core.adapter import (
 from core.errors import StoreUnavailable
 from core.keys import SessionKey, check_key
 from core.messages import Inbound, Outbound
+from tests.bots.showing import Leave
 
 PATIENCE = 10.0
 STOPPED_WITHIN = 3.0
@@ -329,7 +330,9 @@ class AdapterContract:
     async def test_live_is_harmless(self, adapter: Adapter) -> None:
         inbound = await self._hear(adapter, "hello")
         for shown in ((), ("no such message",)):
-            live = adapter.live(inbound.key, inbound, shown, lambda leaving: leaving == "edit")
+            live = adapter.live(
+                inbound.key, inbound, shown, Leave(lambda leaving: leaving == "edit")
+            )
             for text in ("", "good", "good morning", "\ud800 \0", "x" * 50_000):
                 assert live.show(text) in (True, False)
                 await asyncio.sleep(0)

@@ -25,6 +25,7 @@ from core.messages import Inbound, Outbound, Sender
 from playground.claude import Claude
 from playground.claude_answers import Fail, Say
 from tests.bots.contract import AdapterContract, Desk, running
+from tests.bots.showing import Leave
 from tests.crash.program import KEY, PATIENCE, Ran
 
 
@@ -141,7 +142,7 @@ class TestLines:
 
 class TestScreen:
     async def test_what_was_shown_is_not_printed_again(self, pipes: Pipes) -> None:
-        live = pipes.console.live(pipes.console.key, inbound(), (), lambda leaving: True)
+        live = pipes.console.live(pipes.console.key, inbound(), (), Leave())
         for text in ("", "  ", "  Good", "  Good \n", "  Good \nmorning", "  Good \nmorning.\n\n"):
             assert live.show(text) == bool(text.strip())
         assert pipes.screen() == "Good \nmorning."
@@ -159,10 +160,10 @@ class TestScreen:
     async def test_what_was_shown_and_is_not_the_answer_stays_a_line(self, pipes: Pipes) -> None:
         """An apology, the answer to a command, and an answer that is begun anew."""
         console = pipes.console
-        live = console.live(console.key, inbound(), (), lambda leaving: True)
+        live = console.live(console.key, inbound(), (), Leave())
         live.show("This will never be fin")
         await console.send(console.key, reply(console, "Stopped.", "m2"), uncertain=False)
-        again = console.live(console.key, inbound("m3"), (), lambda leaving: True)
+        again = console.live(console.key, inbound("m3"), (), Leave())
         again.show("Half of")
         again.show("Quite another")
         await console.send(console.key, reply(console, "I am sorry.", "m3"), uncertain=False)
@@ -176,7 +177,7 @@ class TestScreen:
 
     async def test_no_text_takes_the_terminal_over(self, pipes: Pipes) -> None:
         evil = "\x1b]0;title\x07\x1b[2J\x9b1m \ud800 fine"
-        live = pipes.console.live(pipes.console.key, inbound(), (), lambda leaving: True)
+        live = pipes.console.live(pipes.console.key, inbound(), (), Leave())
         live.show(evil)
         await pipes.console.send(pipes.console.key, reply(pipes.console, evil), uncertain=False)
         assert pipes.screen() == "]0;title[2J1m \ufffd fine\n"
@@ -185,7 +186,7 @@ class TestScreen:
         file = tmp_path / "screen"
         with open(os.devnull) as stdin, file.open("w", encoding="ascii") as stdout:
             console = Console(stdin=stdin, stdout=stdout)
-            console.live(console.key, inbound(), (), lambda leaving: True).show("Gr")
+            console.live(console.key, inbound(), (), Leave()).show("Gr")
             await console.send(console.key, reply(console, "Grüße 😀"), uncertain=False)
         assert file.read_text() == "Gr??e ?\n"
 
@@ -194,7 +195,7 @@ class TestScreen:
         with open(os.devnull) as stdin, os.fdopen(writing, "w") as stdout:
             console = Console(stdin=stdin, stdout=stdout)
             os.close(reading)
-            console.live(console.key, inbound(), (), lambda leaving: True).show("hello")
+            console.live(console.key, inbound(), (), Leave()).show("hello")
             for _ in range(2):
                 with pytest.raises(TryLater):
                     await console.send(console.key, reply(console, "hello"), uncertain=False)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from core import changes, outbox, phrases
-from core.adapter import Accepted, Duplicate, Limits, Live, May, Rate, Receipt, Refused
+from core.adapter import Accepted, Duplicate, Limits, Live, Rate, Receipt, Refused, Showing
 from core.agent import Agent
 from core.answering import WhenBusy
 from core.conversations import Conversations, Options
@@ -88,7 +88,7 @@ class Screen:
         self.shown.append(part.body if part.body is not None else f"-{part.replaces}")
         return Receipt((f"m{len(self.shown)}",))
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         return Quiet()
 
 

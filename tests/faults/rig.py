@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from core.adapter import Limits, Live, May, Receipt, Refused
+from core.adapter import Limits, Live, Receipt, Refused, Showing
 from core.agent import Agent
 from core.answering import WhenBusy
 from core.conversations import Conversations, Options
@@ -432,7 +432,7 @@ class _Screen:
     def render(self, markdown: str) -> tuple[str, ...]:
         return tuple(part for part in markdown.strip().split("|") if part)
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         return _Quiet()
 
     async def send(self, key: str, part: Outbound, *, uncertain: bool) -> Receipt:

@@ -50,6 +50,7 @@ from playground.telegram import (
     Telegram,
 )
 from tests.bots.contract import AdapterContract, Desk, running
+from tests.bots.showing import Leave
 from tests.core.fakes import FakeClock, settle
 
 HELLO = json.dumps({"text": "hello"})
@@ -568,10 +569,10 @@ class TestTyping:
 
     async def test_at_once_but_not_for_quick_answers(self, telegram: Telegram) -> None:
         clock = FakeClock(manual=True)
-        adapter = make(telegram, clock=clock)
+        adapter = make(telegram, clock=clock, streaming="off")
         forum = telegram.supergroup("Forum", forum=True)
         to = key(forum, forum.topic("Cats"))
-        live = adapter.live(to, self.inbound(to), (), lambda leaving: True)
+        live = adapter.live(to, self.inbound(to), (), Leave())
         await settle()
         clock.advance(0.2)
         await settle()
@@ -609,10 +610,10 @@ class TestTyping:
         self, telegram: Telegram, fault: Fault, slept: list[float]
     ) -> None:
         clock = FakeClock(manual=True)
-        adapter = make(telegram, clock=clock)
+        adapter = make(telegram, clock=clock, streaming="off")
         to = key(telegram.person("Alice"))
         telegram.fault("sendChatAction", fault)
-        live = adapter.live(to, self.inbound(to), (), lambda leaving: True)
+        live = adapter.live(to, self.inbound(to), (), Leave())
         await settle()
         clock.advance(0.3)
         await self.asleep(clock, 2)
@@ -628,7 +629,7 @@ class TestTyping:
 
         clock = FakeClock(manual=True)
         allowed = [False, True]
-        live = Typing(act, clock, lambda leaving: leaving == "typing" and allowed.pop(0))
+        live = Typing(act, clock, Leave(lambda leaving: leaving == "typing" and allowed.pop(0)))
         for seconds in (0.3, 4.0):
             await settle()
             clock.advance(seconds)
@@ -644,7 +645,7 @@ class TestTyping:
             raise Forbidden("bot was blocked by the user")
 
         clock = FakeClock()
-        live = Typing(act, clock, lambda leaving: True)
+        live = Typing(act, clock, Leave())
         await settle()
         assert (tries, clock.slept) == ([1], [0.3])
         await live.close()
@@ -652,9 +653,7 @@ class TestTyping:
     async def test_a_foreign_key_harms_nobody(
         self, telegram: Telegram, adapter: TelegramAdapter
     ) -> None:
-        live = adapter.live(
-            "console:default", self.inbound("console:default"), (), lambda leaving: True
-        )
+        live = adapter.live("console:default", self.inbound("console:default"), (), Leave())
         await settle()
         await live.close()
         assert telegram.calls == []

@@ -311,7 +311,8 @@ MEANT = mentioning("@our_bot hi", "@our_bot")
         {"update_id": 900, "channel_post": update(text="hi")["message"]},
         {"update_id": 900, "my_chat_member": {"chat": PRIVATE, "from": ALICE}},
         {"update_id": 900, "callback_query": {"id": "1", "from": ALICE, "data": "x"}},
-        {"update_id": 900, "stopped_message_generation": {"chat": PRIVATE, "draft_id": 1}},
+        {"update_id": 900, "stopped_message_generation": {"chat": GROUP, "draft_id": 1}},
+        {"update_id": 900, "stopped_message_generation": {"draft_id": 1}},
         {"update_id": True, **{k: v for k, v in update(text="hi").items() if k == "message"}},
         {"update_id": -1, "message": update(text="hi")["message"]},
         {"message": update(text="hi")["message"]},
@@ -322,6 +323,19 @@ MEANT = mentioning("@our_bot hi", "@our_bot")
 )
 def test_what_says_nothing_to_us(raw: object) -> None:
     assert parse(raw, BOT, None, "chat") is None
+
+
+@pytest.mark.parametrize(
+    ("thread", "key"),
+    [(None, "telegram-chat:42"), (1, "telegram-chat:42"), (7, "telegram-topic:42/7")],
+)
+def test_the_button_under_a_draft_is_stop(thread: int | None, key: str) -> None:
+    pressed = {"chat": PRIVATE, "draft_id": 1}
+    if thread is not None:
+        pressed["message_thread_id"] = thread
+    inbound = heard({"update_id": 900, "stopped_message_generation": pressed})
+    assert (inbound.kind, inbound.text, inbound.key) == ("command", "/stop", key)
+    assert inbound.sender.id == "telegram:42"
 
 
 def test_a_message_without_a_sender_is_nobodys() -> None:
@@ -477,6 +491,7 @@ def test_whose_conversation_it_is_cannot_be_in_another_chat() -> None:
 
 
 REAL = [
+    {"update_id": 900, "stopped_message_generation": {"chat": PRIVATE, "draft_id": 1}},
     update(text="hello"),
     update(GROUP, **MEANT),
     update(FORUM, is_topic_message=True, message_thread_id=7, **MEANT),

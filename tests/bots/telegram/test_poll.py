@@ -132,7 +132,11 @@ class TestConfirming:
         asked, after, _ = polls(telegram)  # the third says goodbye
         assert "offset" not in asked
         assert after["offset"] == first + 1
-        assert asked["allowed_updates"] == ["message", "callback_query"]
+        assert asked["allowed_updates"] == [
+            "message",
+            "callback_query",
+            "stopped_message_generation",
+        ]
         assert asked["timeout"] == 5
 
     async def test_only_up_to_the_first_failure(self, telegram: Telegram, clock: FakeClock) -> None:
