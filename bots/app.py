@@ -16,13 +16,16 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from bots.console import OWNER, Console
 from bots.models import build_client
-from bots.plugins import load_adapter, load_tool
+from bots.plugins import load_adapter, load_command, load_tool
 from bots.settings import Settings
 from bots.spending import build_spending
 from bots.telemetry import telemetry
+from bots.wording import build_wording
 from core.adapter import Acceptance, Adapter, Refused
 from core.agent import Agent
 from core.clock import Clock, SystemClock
+from core.command import Commands
+from core.commands import BUILT_IN
 from core.conversations import Conversations, Options
 from core.engine import EmbeddedEngine
 from core.errors import ChinwagError, ConfigError, Fatal, PlatformRefused
@@ -31,6 +34,7 @@ from core.failpoints import failpoint
 from core.gate import Gate
 from core.memory import ConversationMemory
 from core.messages import Inbound
+from core.phrases import Wording
 from core.store import BotStore, Notes
 from stores.urls import open_store
 
@@ -65,6 +69,7 @@ def build_agent(settings: Settings) -> Agent:
         name=section.name,
         model=section.model,
         fallback=section.fallback,
+        models=section.models,
         instructions=section.instructions,
         thinking=section.thinking,
         effort=section.effort,
@@ -74,6 +79,17 @@ def build_agent(settings: Settings) -> Agent:
         tools=tuple(load_tool(place, settings.folder) for place in section.tools),
         memory=ConversationMemory(settings.memory.max_messages, settings.memory.trim_to),
     )
+
+
+def build_commands(settings: Settings) -> Commands:
+    """
+    :raises ConfigError: one of somebody's own cannot be loaded, or its name is taken
+    """
+    own = [load_command(*each, settings.folder) for each in settings.commands.items()]
+    try:
+        return BUILT_IN.extended(*own)
+    except ValueError as error:
+        raise ConfigError(f"[commands] {error}") from None
 
 
 def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[Adapter, ...]:
@@ -120,6 +136,7 @@ async def serve(settings: Settings, only: str | None = None) -> int:
     clock = SystemClock()
     stop = _stop_on_signals()
     adapters = build_adapters(settings, only, clock)
+    commands, say = build_commands(settings), build_wording(settings)
     async with _opened(settings, clock) as store, _closing(adapters):
         # It asks until the platform answers, and that may take days.
         if not await _unless(stop, _remember_identities(store.notes, adapters)):
@@ -131,6 +148,8 @@ async def serve(settings: Settings, only: str | None = None) -> int:
             allow=access.allow,
             open_to_all=access.open,
             per_minute=access.messages_per_minute,
+            commands=commands,
+            say=say,
         )
         code = await gate.open()
         if code is not None:
@@ -139,16 +158,19 @@ async def serve(settings: Settings, only: str | None = None) -> int:
                 file=sys.stderr,
                 flush=True,
             )
-        return await _Program(settings, store, gate, adapters, clock).run(stop)
+        return await _Program(settings, store, gate, adapters, clock, commands, say).run(stop)
 
 
 async def chat(settings: Settings, session: str) -> int:
     """`chinwag chat`: the agent in the terminal."""
     clock = SystemClock()
     console = Console(session, clock=clock)
+    commands, say = build_commands(settings), build_wording(settings)
     async with _opened(settings, clock) as store:
-        gate = Gate(store.notes, clock, allow=(OWNER,), per_minute=1_000_000)
-        program = _Program(settings, store, gate, (console,), clock, console=console)
+        gate = Gate(
+            store.notes, clock, allow=(OWNER,), per_minute=1_000_000, commands=commands, say=say
+        )
+        program = _Program(settings, store, gate, (console,), clock, commands, say, console=console)
         return await program.run(_stop_on_signals())
 
 
@@ -212,6 +234,8 @@ class _Program:
         gate: Gate,
         adapters: Sequence[Adapter],
         clock: Clock,
+        commands: Commands,
+        say: Wording,
         *,
         console: Console | None = None,
     ) -> None:
@@ -234,7 +258,9 @@ class _Program:
                 cwd=str(settings.folder),
                 when_busy=settings.engine.when_busy,
                 on_unknown_outcome=settings.telegram.on_unknown_outcome,
+                say=say,
             ),
+            commands,
             build_spending(settings, self._agent, clock),
         )
 

@@ -6,9 +6,10 @@ import asyncio
 import os
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -185,16 +186,23 @@ def undelivered(prefix: str, retry: str | None, config_path: Path | None) -> Non
 
 @sessions.command()
 @click.argument("key")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["lines", "html", "markdown", "json"]),
+    default="lines",
+    help="lines: one JSON object a message. The others are documents.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="A file; standard output without.")
 @config_option
-def export(key: str, output: Path | None, config_path: Path | None) -> None:
-    """All of one conversation, one JSON object a line.
+def export(key: str, form: str, output: Path | None, config_path: Path | None) -> None:
+    """All of one conversation, as JSON or for people to read.
 
     Oldest first; messages that the model does not see any more are included.
     """
     from bots.sessions import export_session
 
-    _print(_settings(config_path), lambda settings: export_session(settings, key), output)
+    _print(_settings(config_path), lambda settings: export_session(settings, key, form), output)
 
 
 @sessions.command()
@@ -209,6 +217,28 @@ def reset(key: str, yes: bool, config_path: Path | None) -> None:
     if not yes:
         click.confirm(f"Delete what was said in {key}?", abort=True)
     _print(settings, lambda settings: reset_session(settings, key))
+
+
+@sessions.command()
+@click.argument("key", required=False)
+@click.option("--sender", metavar="ID", help="A person instead, such as telegram:42.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@config_option
+def forget(key: str | None, sender: str | None, yes: bool, config_path: Path | None) -> None:
+    """Delete everything of one conversation, or with --sender of one person.
+
+    Also what was set aside, and what is left in the free space of the file. Of a person's
+    conversations with others, the exchanges that they began go, and their words elsewhere become a
+    marker. The bot must not be running; in its chat, send /forget instead.
+    """
+    from bots.sessions import forget as forget_it
+
+    if (key is None) == (sender is None):
+        raise click.UsageError("want a KEY, or --sender with the id of a person")
+    settings = _settings(config_path)
+    if not yes:
+        click.confirm(f"Delete everything of {key or sender}?", abort=True)
+    _print(settings, lambda settings: forget_it(settings, key, sender))
 
 
 @cli.command()
@@ -273,9 +303,9 @@ def _print(
             async for line in lines(settings):
                 click.echo(line)
             return
-        # All of it first: what is not there leaves no empty file behind.
-        found = [line async for line in lines(settings)]
-        _write(output, found)
+        with _new_file(output) as file:
+            async for line in lines(settings):
+                file.write(f"{line}\n")
 
     try:
         asyncio.run(main())
@@ -287,10 +317,15 @@ def _print(
         raise ConfigError(f"{output}: cannot be written: {error.strerror}") from None
 
 
-def _write(output: Path, lines: list[str]) -> None:
-    """A new file. Conversations are for their owner's eyes."""
+@contextmanager
+def _new_file(output: Path) -> Iterator[IO[str]]:
+    """Conversations are for their owner's eyes. What fails leaves no file behind."""
     with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.writelines(f"{line}\n" for line in lines)
+        try:
+            yield file
+        except BaseException:
+            output.unlink()
+            raise
 
 
 def _greet(settings: Settings) -> None:

@@ -13,13 +13,15 @@ import os
 import secrets
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Final, TextIO
 
 import msgspec
+from msgspec.structs import replace
 
 from core.adapter import Accept, Limits, Live, Receipt, Refused, Showing
 from core.clock import Clock, SystemClock
-from core.errors import ConfigError, TryLater
+from core.errors import ConfigError, TryLater, Undeliverable
 from core.keys import SessionKey
 from core.messages import Inbound, Outbound, Sender, clean
 
@@ -119,6 +121,22 @@ class Console:
         self._answered(part.reply_to)
         return Receipt((part.id,))
 
+    async def send_file(self, key: str, part: Outbound, data: bytes, *, uncertain: bool) -> Receipt:
+        """Write it beside, where the program was started, and say what it is called.
+
+        :raises TryLater: nobody can read it any more
+        :raises Undeliverable: it cannot be written there
+        """
+        if part.file is None:
+            raise Undeliverable("there is no file to be sent")
+        try:
+            path = _write_beside(Path(part.file.name), data)
+        except OSError as error:
+            raise Undeliverable(f"{part.file.name}: {error.strerror}") from error
+        return await self.send(
+            key, replace(part, body=msgspec.json.encode(str(path)).decode()), uncertain=uncertain
+        )
+
     def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         return _Printing(self, inbound.message_id or "")
 
@@ -190,6 +208,21 @@ def _there(stream: TextIO | None, what: str) -> TextIO:
     if stream is None:
         raise ConfigError(f"there is no standard {what} to talk through")
     return stream
+
+
+def _write_beside(path: Path, data: bytes) -> Path:
+    """A new file, for its owner's eyes; a number in its name when there is one of that name."""
+    file, number = path, 1
+    while True:
+        try:
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            number += 1
+            file = path.with_stem(f"{path.stem}-{number}")
+            continue
+        with open(descriptor, "wb") as opened:
+            opened.write(data)
+        return file
 
 
 async def _lines(descriptor: int) -> AsyncIterator[str]:

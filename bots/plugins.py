@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 
 from bots.secrets import redacting
 from bots.sections import guarded
 from core.adapter import Adapter
+from core.command import Command, command_of
 from core.errors import ConfigError
 from core.tools import Tool, tool
 
@@ -79,6 +81,20 @@ def load_tool(place: str, base: Path) -> Tool:
         return tool(found)
     except TypeError as error:
         raise ConfigError(f"{place}: {error}") from error
+
+
+def load_command(name: str, place: str, base: Path) -> Command:
+    """A Command under this name, or a plain function that is made one."""
+    found = load_object(place, base, group="chinwag.commands")
+    where = f"[commands] {name}"
+    try:
+        if isinstance(found, Command):
+            return replace(found, name=name)
+        if callable(found) and not isinstance(found, type):
+            return command_of(found, name)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    raise ConfigError(f"{where}: {place} is neither a command nor a function")
 
 
 def load_adapter(name: str, use: str, options: Mapping[str, Any], base: Path) -> Adapter:

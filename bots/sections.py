@@ -37,6 +37,7 @@ INSTRUCTIONS: Final = (
 # The engine of these rules is Rust's: "$" is the very end.
 A_NAME: Final = "^[a-z][a-z0-9-]{0,39}$"
 A_WORD: Final = r"^\S+$"
+A_COMMAND: Final = "^[a-z][a-z0-9_]{0,31}$"
 A_SCHEME: Final = "^[a-z][a-z0-9+-]*:"
 
 
@@ -99,6 +100,7 @@ def _check_key(secret: SecretStr) -> SecretStr:
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 Name = Annotated[str, StringConstraints(pattern=A_NAME)]
+CommandName = Annotated[str, StringConstraints(pattern=A_COMMAND)]
 Url = Annotated[str, AfterValidator(_check_url)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -138,18 +140,22 @@ ModelName = Annotated[str, StringConstraints(pattern=A_WORD), AfterValidator(_ch
 class AgentSection(Section):
     """
     :param fallback: the model that takes over when the first cannot answer
+    :param models: those that people may choose by /model, besides `model`
     :param tools: ``path/to/file.py:name``, relative to the config file
+    :param phrases: a file with the bot's fixed sentences in other words
     """
 
     name: Text = "assistant"
     model: ModelName = "anthropic/claude-sonnet-5-5"
     fallback: ModelName | None = None
+    models: tuple[ModelName, ...] = ()
     instructions: str = INSTRUCTIONS
     thinking: Literal["adaptive", "disabled"] | None = None
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     max_tokens: Count = 4096
     max_rounds: Count = 8
     turn_timeout: Seconds = 120.0
+    phrases: Text | None = None
     tools: tuple[Annotated[str, AfterValidator(_check_place)], ...] = ()
 
 
@@ -328,6 +334,7 @@ class Settings(BaseSettings):
     vertex: VertexSection = VertexSection()
     foundry: FoundrySection = FoundrySection()
     engine: EngineSection = EngineSection()
+    commands: dict[CommandName, Text] = {}
     adapters: dict[Name, AdapterSection] = {}
     telemetry: TelemetrySection = TelemetrySection()
     log: LogSection = LogSection()

@@ -13,15 +13,20 @@ from typing import Any
 import msgspec
 
 from bots.settings import Settings
-from core import outbox
+from bots.wording import build_wording
+from core import outbox, phrases
 from core.clock import SystemClock
 from core.errors import ConfigError, SnapshotTooNew, SnapshotUnreadable
+from core.export import blobs_of, oldest_first
+from core.forget import forget as forget_person
 from core.messages import Message, clean, decode_blocks
 from core.snapshots import Snapshots
-from core.store import BotStore, SessionRef, Summary
+from core.store import Blob, BotStore, SessionRef, Summary
+from core.transcript import FORMS, About
 from stores.urls import open_store
 
 PAGE = 500
+LINES = "lines"
 
 
 async def undelivered(settings: Settings, prefix: str) -> AsyncIterator[str]:
@@ -86,20 +91,28 @@ async def show_session(settings: Settings, key: str) -> AsyncIterator[str]:
             yield _readable(message)
 
 
-async def export_session(settings: Settings, key: str) -> AsyncIterator[str]:
-    """Oldest first, though a store reads from the end: pages are turned around as a whole."""
+async def export_session(settings: Settings, key: str, form: str = LINES) -> AsyncIterator[str]:
+    """
+    :param form: one of `core.transcript.FORMS`, or a JSON object a line
+    """
     async with _reading(settings) as store:
         ref = SessionRef(key=key)
         if await store.load(ref) is None:
             raise ConfigError(_unknown(key))
-        pages: list[list[Message]] = []
-        before: int | None = None
-        while page := [message async for message in store.archive(ref, before, PAGE)]:
-            pages.append(page)
-            before = page[-1].seq
-        for page in reversed(pages):
-            for message in reversed(page):
+        if form == LINES:
+            async for message in oldest_first(store, ref):
                 yield msgspec.json.encode(message).decode()
+            return
+        about = About(key, settings.agent.name, SystemClock().now())
+        document, blobs, between = FORMS[form], dict[str, Blob](), ""
+        yield document.head(about).removesuffix("\n")
+        async for message in oldest_first(store, ref):
+            named = await blobs_of(store, message)
+            if document.keeps_blobs:
+                blobs |= named
+            yield between + document.row(message, about, named)
+            between = document.between.removesuffix("\n")
+        yield document.foot(blobs).removesuffix("\n")
 
 
 async def reset_session(settings: Settings, key: str) -> AsyncIterator[str]:
@@ -112,6 +125,37 @@ async def reset_session(settings: Settings, key: str) -> AsyncIterator[str]:
     async with open_store(settings.store.url, settings.folder) as store:
         await store.clear(ref)
         yield f"{key} is forgotten."
+
+
+async def forget(settings: Settings, key: str | None, sender: str | None) -> AsyncIterator[str]:
+    """One conversation with all that belongs to it, or one person wherever they spoke."""
+    if key is not None:
+        ref = SessionRef(key=key)
+    async with _reading(settings):
+        pass  # Asked first and without making anything.
+    async with open_store(settings.store.url, settings.folder) as store:
+        if sender is not None:
+            snapshots = Snapshots(store, SystemClock(), lambda each: SessionRef(key=each))
+            mark = build_wording(settings)(phrases.FORGOTTEN_MARK)
+            gone = await forget_person(
+                store, snapshots, lambda each: SessionRef(key=each), sender, mark
+            )
+            yield f"conversations deleted  {gone.conversations}"
+            yield f"exchanges deleted      {gone.exchanges}"
+            yield f"messages marked        {gone.marked}"
+            yield f"usage without name     {gone.uses}"
+            if gone.unreadable:
+                yield f"could not be read      {gone.unreadable}: they are as they were"
+        else:
+            with suppress(SnapshotUnreadable, SnapshotTooNew):
+                known = await store.load(ref) is not None
+                if not await store.clear_aside(key=ref.key) and not known:
+                    raise ConfigError(_unknown(ref.key))
+            await store.clear(ref)
+            await store.clear_aside(key=ref.key)
+            yield f"{key} is forgotten, and what was set aside of it."
+        await store.scrub()
+        yield "What was deleted is in no file of the store any more. Backups are yours to delete."
 
 
 async def _summaries(store: BotStore, prefix: str) -> AsyncIterator[Summary]:

@@ -22,7 +22,16 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 
 from bots.secrets import redacting, variable_for
-from bots.sections import A_NAME, A_SCHEME, A_WORD, PREFIX, Settings, is_secret, known_keys
+from bots.sections import (
+    A_COMMAND,
+    A_NAME,
+    A_SCHEME,
+    A_WORD,
+    PREFIX,
+    Settings,
+    is_secret,
+    known_keys,
+)
 from core.errors import ConfigError
 
 __all__ = ["Settings", "load_settings"]
@@ -257,7 +266,7 @@ def _place(trail: Trail) -> str:
 
 
 def _unknown(trail: Trail, value: object) -> str:
-    sections = [*known_keys(), "adapters"]
+    sections = [*known_keys(), "commands", "adapters"]
     section, name = str(trail[0]), str(trail[-1])
     if len(trail) > 1:
         keys = list(known_keys()[section])
@@ -298,6 +307,7 @@ _WANTED: Final = {
 }
 _PATTERNS: Final = {
     A_NAME: "want a small letter, then small letters, digits or -",
+    A_COMMAND: "want a small letter, then small letters, digits or _, 32 in all",
     A_WORD: 'want a name without blanks, such as "anthropic/claude-sonnet-5-5"',
     A_SCHEME: 'want a URL, such as "sqlite:chinwag.db"',
 }
@@ -306,6 +316,8 @@ _PATTERNS: Final = {
 def _wanted(detail: ErrorDetails) -> str:
     """What would be right. Made from the rule alone: the value may be a secret."""
     kind, rule = detail["type"], detail.get("ctx", {})
+    if kind == "dict_type" and detail["loc"][0] == "commands":
+        return 'want lines such as ping = "commands.py:ping"'
     for beginning, words in _WANTED.items():
         if kind.startswith(beginning):
             return words

@@ -181,3 +181,12 @@ class Cards(Protocol):
     def render_card(self, card: Card) -> str:
         """One body for `send`. Pure. An edit to a card without choices takes the buttons away."""
         ...
+
+
+@runtime_checkable
+class SendsFiles(Protocol):
+    """What an adapter has besides when its platform takes files. Others are given text instead."""
+
+    async def send_file(self, key: str, part: Outbound, data: bytes, *, uncertain: bool) -> Receipt:
+        """`Adapter.send` for a part with a `file`, which has these bytes."""
+        ...

@@ -20,6 +20,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
         the answer was shown; for the rest of that turn
     :param memory: what a conversation begins with, and how much of it is sent
     :param agents: other agents that it may ask, each as a tool of that agent's name
+    :param models: those that a chat may choose instead of `model`
     :param session_id: runs that share it are one conversation
     :param stateful: what was said in earlier runs is remembered, and every run has tools of its own
     :param thinking: ``adaptive``, ``disabled``, or None for the model's own default
@@ -36,6 +37,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     model: str = "anthropic/claude-sonnet-5-5"
     fallback: str | None = None
+    models: tuple[str, ...] = ()
     instructions: str = "You are a helpful assistant."
     tools: tuple[Tool, ...] = ()
     agents: tuple[Agent, ...] = ()

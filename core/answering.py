@@ -35,6 +35,7 @@ from core.failpoints import failpoint
 from core.messages import Inbound, Outbound, clean
 from core.model import ModelClient
 from core.pace import Pace
+from core.phrases import ENGLISH, Wording
 from core.snapshot import Snapshot, Suspension, Turn
 from core.snapshots import Snapshots, new_id
 from core.spending import Paid, Purse, Spending
@@ -56,6 +57,7 @@ class Answering:
     :param when_busy: how what waits is taken; see `core.conversations.Options`
     :param approvers: who may allow calls; see `core.conversations.Options`
     :param spending: where it is counted what the model calls use
+    :param say: how the fixed sentences are worded
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Answering:
         when_busy: WhenBusy,
         spending: Spending,
         approvers: tuple[str, ...] = (),
+        say: Wording = ENGLISH,
     ) -> None:
         self._snapshots = snapshots
         self._pace = pace
@@ -80,6 +83,7 @@ class Answering:
         self._cwd = cwd
         self._when_busy = when_busy
         self._approvers = approvers
+        self._say = say
         self._last_attempt = asyncio.Lock()
         self._told_no_model: dict[str, float] = {}
         self._told_budget: OrderedDict[str, str] = OrderedDict()
@@ -175,7 +179,7 @@ class Answering:
                 await self._suspend(key, adapter, fence, finished, turn, asked, on_screen)
                 return None
             text = clean(finished.text)
-            bodies = await _rendered(adapter, text) or adapter.render(phrases.INTERNAL)
+            bodies = await _rendered(adapter, text) or adapter.render(self._say(phrases.INTERNAL))
         except Fenced:
             return None
         except BudgetReached as error:
@@ -324,7 +328,7 @@ class Answering:
         *,
         anew: bool = False,
     ) -> None:
-        bodies = adapter.render(sentence)
+        bodies = adapter.render(self._say(sentence))
         trouble("apologised", key, execution=fence.execution, why=why)
         await self._change(
             key, lambda snapshot: changes.apologise(snapshot, fence, bodies, anew=anew)
@@ -337,7 +341,7 @@ class Answering:
         told = self._told_no_model.get(key)
         bodies: tuple[str, ...] = ()
         if told is None or now - told >= NO_MODEL_TOLD_EVERY:
-            bodies = adapter.render(phrases.NO_MODEL)
+            bodies = adapter.render(self._say(phrases.NO_MODEL))
         await self._change(key, lambda snapshot: changes.postpone(snapshot, fence, bodies))
         if bodies:
             self._told_no_model = {
@@ -363,9 +367,11 @@ class Answering:
     def _agent_for(self, snapshot: Snapshot) -> Agent:
         """What the chat chose, over what is configured."""
         chosen = snapshot.chosen
+        model = chosen.get("model", self._agent.model)
         return replace(
             self._agent,
-            model=chosen.get("model", self._agent.model),
+            # What may be chosen can change after it was.
+            model=model if model in self._agent.models else self._agent.model,
             thinking=chosen.get("thinking", self._agent.thinking),
             effort=chosen.get("effort", self._agent.effort),
         )

@@ -54,7 +54,7 @@ def named_in(data: bytes) -> set[str]:
 def named_by(snapshot: Snapshot) -> set[str]:
     """The ids that the value names: in its rows, and in what waits to be answered or sent."""
     named: set[str] = set()
-    for each in snapshot.rows + snapshot.inbox:
+    for each in snapshot.rows + snapshot.inbox + snapshot.unanswered:
         named |= named_in(bytes(each.blocks))
     if snapshot.turn and snapshot.turn.suspended:
         named |= named_in(bytes(snapshot.turn.suspended.results))

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from core import approvals, history
 from core.memory import ConversationMemory
 from core.messages import (
+    File,
     Inbound,
     Message,
     Role,
@@ -64,11 +65,13 @@ def accept(snapshot: Snapshot, inbound: Inbound) -> Snapshot:
     return replace(_saw(snapshot, inbound.id), inbox=(*snapshot.inbox, inbound))
 
 
-def reply(snapshot: Snapshot, inbound: Inbound, bodies: Sequence[str]) -> Snapshot:
+def reply(
+    snapshot: Snapshot, inbound: Inbound, bodies: Sequence[str], files: Sequence[File] = ()
+) -> Snapshot:
     """A command is answered: seen, and its reply waits in the outbox."""
     if inbound.id in snapshot.seen:
         return snapshot
-    parts = parts_of(f"{snapshot.epoch}.{inbound.id}", bodies, inbound)
+    parts = parts_of(f"{snapshot.epoch}.{inbound.id}", bodies, inbound, files)
     return queue(_saw(snapshot, inbound.id), parts)
 
 
@@ -87,6 +90,7 @@ def reset(snapshot: Snapshot, epoch: str) -> Snapshot:
         window=snapshot.next_seq,
         messages=(),
         inbox=(),
+        unanswered=(),
         turn=None,
         outbox=retractions(snapshot.turn, epoch),
         sent=(),
@@ -98,8 +102,9 @@ def stop(snapshot: Snapshot) -> Snapshot:
     """What is being answered is not answered any more; when nothing is, what waits to be. History
     unchanged."""
     if snapshot.turn is None:
-        return replace(snapshot, inbox=()) if snapshot.inbox else snapshot
-    return _abandoned(snapshot, snapshot.turn)
+        waiting = snapshot.inbox
+        return replace(snapshot, inbox=(), unanswered=waiting) if waiting else snapshot
+    return abandoned(snapshot, snapshot.turn)
 
 
 # ---------------------------------------------------------------------- the turn
@@ -266,6 +271,7 @@ def commit(
             messages=messages,
             next_seq=snapshot.next_seq + len(blocks),
             inbox=_untaken(snapshot, turn),
+            unanswered=(),
             turn=None,
             usage=snapshot.usage + usage,
         ),
@@ -284,7 +290,7 @@ def apologise(
     if turn is None:
         return snapshot
     parts = parts_of(turn.execution, bodies, _last_taken(snapshot, turn))
-    left = _abandoned(snapshot, turn)
+    left = abandoned(snapshot, turn)
     if anew:
         left = replace(left, window=left.next_seq, messages=())
     return queue(left, parts)
@@ -341,7 +347,11 @@ def move(old: Snapshot, new: Snapshot | None, key: str) -> Snapshot:
     screen, and still says so.
     """
     if new is None:
-        return replace(old, inbox=_addressed(old.inbox, key))
+        return replace(
+            old,
+            inbox=_addressed(old.inbox, key),
+            unanswered=_addressed(old.unanswered, key),
+        )
     offset = old.next_seq - 1
     turn = old.turn or new.turn
     next_seq = offset + new.next_seq
@@ -373,6 +383,7 @@ def move(old: Snapshot, new: Snapshot | None, key: str) -> Snapshot:
         messages=later if trimmed else old.messages + later,
         next_seq=next_seq,
         inbox=_addressed(old.inbox + new.inbox, key),
+        unanswered=_addressed(new.unanswered or old.unanswered, key),
         turn=turn,
         outbox=outbox,
         sent=(old.sent + new.sent)[-SENT_LIMIT:],
@@ -430,7 +441,17 @@ def _from(row: Message, said: Sequence[Inbound]) -> Message:
         row,
         sender=said[-1].sender.id,
         message_ids=tuple(inbound.message_id for inbound in said if inbound.message_id),
+        senders=_each_from(row, said),
     )
+
+
+def _each_from(row: Message, said: Sequence[Inbound]) -> tuple[str, ...]:
+    """Whose each block is, when they are several people's; in front stand those of ours."""
+    if len({inbound.sender.id for inbound in said}) == 1:
+        return ()
+    senders = [inbound.sender.id for inbound in said for _ in _said([inbound])]
+    ahead = len(decode_blocks(row.blocks)) - len(senders)
+    return (*[""] * ahead, *senders)
 
 
 def said_by(inbound: Inbound) -> str:
@@ -464,13 +485,15 @@ def _rows_of(turn: Turn) -> Span:
     return turn.first, turn.steps[-1].seq
 
 
-def _abandoned(snapshot: Snapshot, turn: Turn) -> Snapshot:
+def abandoned(snapshot: Snapshot, turn: Turn) -> Snapshot:
+    """The turn is no more: its rows go, and what it was to answer is not answered."""
     rows = _rows_of(turn)
     outbox = snapshot.outbox + retractions(turn, turn.execution)
     return replace(
         snapshot,
         spans=_run_on(snapshot.spans, rows),
         inbox=_untaken(snapshot, turn),
+        unanswered=tuple(each for each in snapshot.inbox if each.id in turn.taken),
         turn=None,
         outbox=outbox,
         erase=(*snapshot.erase, rows),

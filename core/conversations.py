@@ -14,12 +14,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from core import approvals, cards, changes, commands, decisions, phrases
-from core.account import Account, account
-from core.adapter import Acceptance, Accepted, Adapter, Duplicate, Refused
+from core import approvals, cards, changes, decisions, export, phrases
+from core.adapter import Acceptance, Accepted, Adapter, Duplicate, Refused, SendsFiles
 from core.agent import Agent
 from core.answering import Answering, WhenBusy
 from core.clock import Clock
+from core.command import Backstage, Call, Command, Commands, argument_of
+from core.commands import BUILT_IN
 from core.delivery import Delivery, OnUnknownOutcome
 from core.engine import Again, Done
 from core.errors import (
@@ -37,6 +38,8 @@ from core.messages import Inbound, clean, cut
 from core.model import ModelClient
 from core.moves import Moves, is_under
 from core.pace import Pace
+from core.phrases import ENGLISH, Wording
+from core.scrubs import Scrubs
 from core.snapshot import Snapshot
 from core.snapshots import Snapshots, new_id
 from core.spending import Spending
@@ -53,12 +56,14 @@ class Options(msgspec.Struct, frozen=True):
         (`collect`), waits for one of its own (`queue`), or joins the turn, which begins again
         (`interrupt`)
     :param approvers: ids of those who may allow the calls that need it; none: who asked may
+    :param say: how the bot words its fixed sentences
     """
 
     cwd: str = ""
     when_busy: WhenBusy = "collect"
     on_unknown_outcome: OnUnknownOutcome = "resend"
     approvers: tuple[str, ...] = ()
+    say: Wording = ENGLISH
 
 
 class _Busy:
@@ -72,6 +77,7 @@ class _Busy:
 class Conversations:
     """
     :param submit: the engine's: called for keys that have something to do after a move
+    :param commands: what people can tell the bot itself
     :param spending: prices and budgets; None: the prices that come along, and no limit
     """
 
@@ -85,6 +91,7 @@ class Conversations:
         clock: Clock,
         submit: Submit,
         options: Options = Options(),  # noqa: B008 (frozen)
+        commands: Commands = BUILT_IN,
         spending: Spending | None = None,
     ) -> None:
         self._store = store
@@ -94,11 +101,21 @@ class Conversations:
         self._clock = clock
         self._submit = submit
         self._options = options
+        self._say = options.say
+        self._commands = commands
         self._spending = spending or Spending(clock)
         self._snapshots = Snapshots(store, clock, self.ref, self._spending.rows)
+        self._backstage = Backstage(
+            store, self.ref, self._snapshots, clock, Scrubs(clock), self._spending
+        )
         self._pace = Pace(clock, store.notes)
         self._delivery = Delivery(
-            self._snapshots, self._pace, clock, options.on_unknown_outcome, self._move
+            self._snapshots,
+            self._pace,
+            clock,
+            options.on_unknown_outcome,
+            self._move,
+            lambda key, file: export.made(store, self.ref(key), file),
         )
         self._answering = Answering(
             self._snapshots,
@@ -110,6 +127,7 @@ class Conversations:
             when_busy=options.when_busy,
             approvers=options.approvers,
             spending=self._spending,
+            say=options.say,
         )
         self._busy: dict[str, _Busy] = {}
         self._moves = Moves()
@@ -176,25 +194,22 @@ class Conversations:
         return accepted
 
     async def _accept(self, inbound: Inbound, admitted: Admitted) -> Acceptance:
-        command = commands.name_of(inbound) or decisions.command_of(inbound)
+        command = self._commands.of(inbound)
         if command is None and not inbound.text.strip() and bytes(inbound.blocks) == b"[]":
             return Refused()
         adapter = self._adapter(inbound.key)
         if adapter is None:
             trouble("refused", inbound.key, why="no adapter serves this key")
             return Refused()
-        epoch = new_id()
-        used: Account | None = None
-        if command == "usage":
-            rows, sender = self._store.usage, inbound.sender.id
-            used = await account(rows, self._spending, inbound.key, sender)
+        trusted = self._gate.trusts(inbound.sender.id)
+        call = await self._called(command, inbound, adapter, trusted) if command else None
         begun = False
         refused: Refused | None = None
 
         def change(before: Snapshot | None) -> Snapshot | None:
             nonlocal begun, refused
             refused = None
-            if inbound.kind == "decision" or command in decisions.COMMANDS:
+            if inbound.kind == "decision" or (command and command.name in decisions.COMMANDS):
                 decided = self._decided(before, inbound, command, adapter)
                 refused = decided if isinstance(decided, Refused) else None
                 return before if isinstance(decided, Refused) else decided
@@ -205,19 +220,19 @@ class Conversations:
                 raise StoreUnavailable(f"{inbound.key}: the chat is moving; to be sent again")
             lost = self._lost(inbound.key, adapter)
             snapshot = before or changes.notice(self._begin(), lost)
-            if command is None:
+            if command is None or call is None:
                 after = changes.accept(snapshot, inbound)
                 return decisions.go_on(snapshot, after, inbound, adapter)
             if inbound.id in snapshot.seen:
                 return snapshot
-            said = commands.answer(snapshot, command, inbound, used)
-            said = phrases.PAIRED if admitted.paired else said
-            after = commands.effect(snapshot, command, epoch)
+            outcome = command.outcome(snapshot, call)
+            said = self._say(phrases.PAIRED) if admitted.paired else outcome.text
+            after = outcome.snapshot or snapshot
             if before is None and not after.outbox:
                 # A /reset has emptied it; but what was set aside is not forgotten.
                 after = changes.notice(after, lost)
             after = cards.withdrawn(snapshot, after, adapter)
-            return changes.reply(after, inbound, adapter.render(said))
+            return changes.reply(after, inbound, adapter.render(said), outcome.files)
 
         try:
             snapshot, applied = await self._snapshots.update(inbound.key, change)
@@ -229,33 +244,63 @@ class Conversations:
         if not applied:
             if snapshot is not None and changes.knows(snapshot, inbound.id):
                 return Duplicate()
-            return refused or Refused(phrases.INBOX_FULL, private=True)
-        self._interrupt(inbound.key, command)
+            return refused or Refused(self._say(phrases.INBOX_FULL), private=True)
+        interrupts = (
+            inbound.kind != "decision" and self._options.when_busy == "interrupt"
+            if command is None
+            else command.interrupts and command.is_for(trusted=trusted)
+        )
+        self._wake(inbound.key, interrupts)
         return Accepted()
 
     def _decided(
-        self, before: Snapshot | None, inbound: Inbound, command: str | None, adapter: Adapter
+        self, before: Snapshot | None, inbound: Inbound, command: Command | None, adapter: Adapter
     ) -> Snapshot | Refused | None:
         """A button or a command about a call that waits. It begins no conversation."""
         if before is None or changes.knows(before, inbound.id):
-            return before or Refused(phrases.NOT_OPEN, private=True, over=True)
+            return before or Refused(self._say(phrases.NOT_OPEN), private=True, over=True)
         if command is None:
             return decisions.press(before, inbound, adapter)
-        argument = commands.argument_of(inbound)
-        said = decisions.say(before, command, argument, inbound, adapter)
+        said = decisions.say(before, command.name, argument_of(inbound), inbound, adapter)
         if isinstance(said, Refused):
             return said
         after, reply = said
         return changes.reply(after, inbound, adapter.render(reply))
 
-    def _interrupt(self, key: str, command: str | None) -> None:
+    async def _called(
+        self, command: Command, inbound: Inbound, adapter: Adapter, trusted: bool
+    ) -> Call:
+        """What the command is told, after whatever it must do or look up first."""
+        call = Call(
+            name=command.name,
+            inbound=inbound,
+            argument=argument_of(inbound),
+            agent=self._agent,
+            commands=self._commands.open_to(trusted),
+            trusted=trusted,
+            files=isinstance(adapter, SendsFiles),
+            epoch=new_id(),
+            now=self._clock.now(),
+            say=self._say,
+        )
+        if command.first is None:
+            return call
+        try:
+            snapshot = await self._snapshots.load(inbound.key)
+        except (SnapshotUnreadable, SnapshotTooNew):
+            # Met again where it can be set aside; it has seen nothing that could be a duplicate.
+            snapshot = None
+        if snapshot and changes.knows(snapshot, inbound.id):
+            return call
+        return await command.prepare(call, self._backstage)
+
+    def _wake(self, key: str, interrupts: bool) -> None:
         """Tell whoever works on this key that it has changed."""
         busy = self._busy.get(key)
         if busy is None:
             return
         busy.wake.set()
-        interrupts = command is None and self._options.when_busy == "interrupt"
-        if busy.turn and (interrupts or command in commands.INTERRUPTING):
+        if busy.turn and interrupts:
             busy.turn.cancel()
 
     def _begin(self) -> Snapshot:
@@ -268,7 +313,7 @@ class Conversations:
         several tries to begin it."""
         logger.error("set_aside", extra={"event": {"key": key, "error": str(error)}})
         too_new = isinstance(error, SnapshotTooNew)
-        self._untold[key] = phrases.TOO_NEW if too_new else phrases.UNREADABLE
+        self._untold[key] = self._say(phrases.TOO_NEW if too_new else phrases.UNREADABLE)
         await self._store.set_aside(self.ref(key))
         self._snapshots.forget(key)
 

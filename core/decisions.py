@@ -19,14 +19,6 @@ COMMANDS: Final = ("approve", "decline")
 _NUMBER: Final = re.compile(r"(\d{1,3}|all)\b\s*", re.IGNORECASE)
 
 
-def command_of(inbound: Inbound) -> str | None:
-    """Whether this decides in words."""
-    if inbound.kind != "command":
-        return None
-    word = inbound.text.split(maxsplit=1)[0].removeprefix("/").lower()
-    return word if word in COMMANDS else None
-
-
 def press(snapshot: Snapshot, inbound: Inbound, adapter: Adapter) -> Snapshot | Refused:
     """A button. Pressed twice, too late or in a conversation that began anew it changes nothing."""
     decision = approvals.decision_of(inbound.text)

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
 from core import outbox
-from core.adapter import Adapter, Receipt
+from core.adapter import Adapter, Receipt, SendsFiles
 from core.clock import Clock
 from core.errors import Gone, Moved, OutcomeUnknown, TryLater, Undeliverable
 from core.events import emit, logger, trouble
 from core.failpoints import failpoint
-from core.messages import Outbound
+from core.messages import File, Outbound
 from core.pace import Pace
 from core.snapshot import Snapshot
 from core.snapshots import Snapshots
@@ -27,6 +27,7 @@ class Delivery:
     :param on_unknown_outcome: what happens to a part that may have been sent already, where the
         platform cannot tell: sent again, or held for a person to look at
     :param moved: called when a chat goes on under another key
+    :param made: makes a file that is to be sent
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class Delivery:
         clock: Clock,
         on_unknown_outcome: OnUnknownOutcome,
         moved: Callable[[str, str], Awaitable[None]],
+        made: Callable[[str, File], Awaitable[bytes]],
     ) -> None:
         self._snapshots = snapshots
         self._pace = pace
         self._clock = clock
         self._on_unknown_outcome = on_unknown_outcome
         self._moved = moved
+        self._made = made
 
     async def deliver(self, key: str, adapter: Adapter) -> float | None:
         """Until nothing is unsent (None), or for so many seconds nothing may leave."""
@@ -63,6 +66,8 @@ class Delivery:
                 await self._send(key, adapter, part)
 
     async def _send(self, key: str, adapter: Adapter, part: Outbound) -> None:
+        # Before anything else is done for it: a store that fails here has sent nothing.
+        data = await self._made(key, part.file) if part.file else b""
         uncertain = not self._snapshots.take_fresh(key, part.id)
         if uncertain and self._must_hold(adapter, part):
             trouble("send.held", key, part=part.id)
@@ -71,7 +76,12 @@ class Delivery:
         began = self._clock.monotonic()
         failpoint("before_send")
         try:
-            receipt = await adapter.send(key, part, uncertain=uncertain)
+            if part.file is None:
+                receipt = await adapter.send(key, part, uncertain=uncertain)
+            elif isinstance(adapter, SendsFiles):
+                receipt = await adapter.send_file(key, part, data, uncertain=uncertain)
+            else:
+                raise Undeliverable("no files can be sent here")
         except TryLater as error:
             emit("send.later", key, part=part.id, seconds=error.seconds)
             try:

@@ -15,11 +15,14 @@ from typing import Final
 
 import msgspec
 
-from core import commands, phrases
+from core import phrases
 from core.adapter import Refused
 from core.clock import Clock
+from core.command import Commands, argument_of
+from core.commands import BUILT_IN
 from core.events import emit, trouble
 from core.messages import Inbound
+from core.phrases import ENGLISH, Wording
 from core.store import Notes
 
 OWNER: Final = "access.owner"
@@ -71,6 +74,8 @@ class Gate:
     :param allow: ids of those who may speak, such as ``telegram:42``
     :param open_to_all: everybody may
     :param per_minute: messages of one sender that are let in
+    :param commands: those that the bot knows
+    :param say: how it words its sentences
     """
 
     def __init__(
@@ -81,11 +86,15 @@ class Gate:
         allow: Iterable[str] = (),
         open_to_all: bool = False,
         per_minute: int = 20,
+        commands: Commands = BUILT_IN,
+        say: Wording = ENGLISH,
     ) -> None:
         self._notes = notes
         self._allow = frozenset(allow)
         self._open = open_to_all
         self._per_minute = per_minute
+        self._commands = commands
+        self._say = say
         self._owner: str | None = None
         self._messages = _Recently(clock, MINUTE)
         self._let_in = _Recently(clock, HOUR)
@@ -104,11 +113,15 @@ class Gate:
         kept = await self._notes.get(CODE)
         return kept.decode() if kept else code
 
+    def trusts(self, sender: str) -> bool:
+        """Whether it is the owner, or somebody on the access list."""
+        return sender in self._allow or sender == self._owner
+
     async def admit(self, inbound: Inbound) -> Admitted | Refused:
         if inbound.kind == "moved":
             return Admitted()
         sender = inbound.sender.id
-        if not (self._open or sender in self._allow or sender == self._owner):
+        if not (self._open or self.trusts(sender)):
             if await self._pair(inbound):
                 return Admitted(paired=True)
             return self._stranger(inbound)
@@ -118,7 +131,8 @@ class Gate:
             return Admitted()
         # What stops a flood is not held up by it, nor is an answer to a question of ours: they
         # have a budget of their own.
-        control = inbound.kind == "decision" or commands.name_of(inbound) in commands.INTERRUPTING
+        command = self._commands.of(inbound)
+        control = inbound.kind == "decision" or (command is not None and command.control)
         count = self._messages.count(f"{sender} control" if control else sender)
         if count <= self._per_minute:
             self._let_in.count(message)
@@ -126,20 +140,24 @@ class Gate:
         if count > self._per_minute + 1:
             return Refused()
         trouble("refused", inbound.key, why="too fast", sender=sender)
-        return Refused(phrases.TOO_FAST, private=True)
+        return Refused(self._say(phrases.TOO_FAST), private=True)
 
     def _stranger(self, inbound: Inbound) -> Refused:
         sender = inbound.sender.id
         if self._logged.count(sender) == 1:
             emit("refused", inbound.key, why="stranger", sender=sender)
-        if commands.name_of(inbound) not in ("start", "id") or self._answered.count(sender) > 1:
+        if self._name_of(inbound) not in ("start", "id") or self._answered.count(sender) > 1:
             return Refused()
-        return Refused(phrases.STRANGER.format(id=sender), private=True)
+        return Refused(self._say(phrases.STRANGER, id=sender), private=True)
+
+    def _name_of(self, inbound: Inbound) -> str | None:
+        command = self._commands.of(inbound)
+        return command.name if command else None
 
     async def _pair(self, inbound: Inbound) -> bool:
         """First the owner, then the code: killed in between, the code opens nothing any more,
         because there is an owner."""
-        given = commands.argument_of(inbound) if commands.name_of(inbound) == "start" else ""
+        given = argument_of(inbound) if self._name_of(inbound) == "start" else ""
         if not given or self._owner or self._open or self._allow:
             return False
         code = await self._notes.get(CODE)

@@ -51,6 +51,32 @@ def exchanges(messages: Sequence[Message]) -> Iterator[int]:
     return (index for index, message in enumerate(messages) if begins_exchange(message))
 
 
+def last_exchange(messages: Sequence[Message]) -> int | None:
+    """The index at which the last exchange with a person begins; None: there is none.
+
+    A message that joined a running turn belongs to the exchange of that turn.
+    """
+    for index in range(len(messages) - 1, -1, -1):
+        if begins_after(messages[index - 1] if index else None, messages[index]):
+            return None if _is_seed(messages[index]) else index
+    return None
+
+
+def begins_after(before: Message | None, message: Message) -> bool:
+    """Whether an exchange begins with the second of two messages that follow one another.
+
+    It does not when a user message is before it: of a person whom somebody joined, or of results
+    that had come in.
+    """
+    joined = before is not None and before.role == "user" and not _is_seed(before)
+    return begins_exchange(message) and not joined
+
+
+def _is_seed(message: Message) -> bool:
+    """What a conversation began with was said by nobody."""
+    return message.sender is None and begins_exchange(message)
+
+
 def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The same history, made valid; itself when it is. Idempotent.
 

@@ -35,6 +35,7 @@ class Message(
     :param at: milliseconds since 1970, UTC
     :param sender: platform and id of the person, when it was a person
     :param message_ids: the platform's ids of the messages it was made of
+    :param senders: whose each block is, when they are several people's; of ours, ""
     """
 
     seq: int
@@ -43,6 +44,7 @@ class Message(
     at: int
     sender: str | None = None
     message_ids: tuple[str, ...] = ()
+    senders: tuple[str, ...] = ()
 
 
 class Sender(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -80,6 +82,23 @@ class Inbound(
     at: int = 0
 
 
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A file that is made of a history when it leaves; see `core.export`.
+
+    :param form: a name in `core.transcript.FORMS`
+    :param first: the rows from this seq
+    :param last: to this one
+    :param at: when it was asked for, in ms since 1970, UTC
+    """
+
+    name: str
+    media_type: str
+    form: str
+    first: int
+    last: int
+    at: int
+
+
 class Outbound(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
 ):
@@ -93,6 +112,7 @@ class Outbound(
         message is still leaving, the id of its part
     :param reply_to: id of the message that it answers; whether that is shown is the adapter's
         affair: between two people it is plain
+    :param file: it is sent as this file; `body` is empty then
     :param why: what keeps it from leaving, when it is held or has failed; for people
     """
 
@@ -101,6 +121,7 @@ class Outbound(
     state: Literal["waiting", "sending", "held", "failed"] = "waiting"
     replaces: str | None = None
     reply_to: str | None = None
+    file: File | None = None
     why: str | None = None
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from core import approvals
-from core.messages import Inbound, Outbound
+from core.messages import File, Inbound, Outbound
 from core.snapshot import Sent, Snapshot, Turn
 
 SENT_LIMIT: Final = 5
@@ -24,12 +24,15 @@ OUTCOME_UNKNOWN: Final = "it may have been sent already"
 # ---------------------------------------------------------------------- what is to be said
 
 
-def parts_of(name: str, bodies: Sequence[str], asked: Inbound | None) -> tuple[Outbound, ...]:
+def parts_of(
+    name: str, bodies: Sequence[str], asked: Inbound | None, files: Sequence[File] = ()
+) -> tuple[Outbound, ...]:
+    """Texts, then files; the first answers what was asked."""
     reply_to = asked.message_id if asked is not None else None
-    return tuple(
-        Outbound(id=f"{name}.{index}", body=body, reply_to=reply_to if index == 0 else None)
-        for index, body in enumerate(bodies)
-    )
+    parts = [Outbound(id=f"{name}.{index}", body=body) for index, body in enumerate(bodies)]
+    for file in files:
+        parts.append(Outbound(id=f"{name}.{len(parts)}", body="", file=file))
+    return (replace(parts[0], reply_to=reply_to), *parts[1:]) if parts else ()
 
 
 def on_screen(parts: tuple[Outbound, ...], turn: Turn) -> tuple[Outbound, ...]:

@@ -1,24 +1,81 @@
 """The fixed sentences that people read when it is not the model that speaks.
 
-Whatever goes wrong, a person is told one of these: never the text of an exception.
+Whatever goes wrong, a person is told one of these: never the text of an exception. They stand here
+in English; a `Wording` may say each of them in other words, and whoever speaks asks it.
 """
 
 from __future__ import annotations
 
+import string
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from core.errors import BudgetReached
 
 WELCOME: Final = "Hello! Write to me and I will answer. /help says what else I can do."
-HELP: Final = """\
-Write to me and I will answer.
+HELP: Final = "Write to me and I will answer."
+HELP_START: Final = "what I am"
+HELP_HELP: Final = "this text"
+HELP_RESET: Final = "forget everything we said and begin anew"
+HELP_STOP: Final = "stop what I am answering now"
+HELP_ID: Final = "show your id and the id of this conversation"
+HELP_USAGE: Final = "what was used here, and what is left"
+HELP_UNDO: Final = "take back what you said last, and my answer"
+HELP_RETRY: Final = "have me answer again what you said last"
+HELP_MODEL: Final = "show or choose the model that answers here"
+HELP_APPROVE: Final = "allow the call that I asked about"
+HELP_DECLINE: Final = "do not allow it, and say why"
+HELP_FORGET: Final = "delete everything of yours, wherever you wrote to me"
+FORGET_YES: Final = "yes"
+FORGET_ASK: Final = """\
+This deletes everything that you ever said to me and my answers, here and wherever else you wrote to
+me, with files and images; it cannot be undone. If that is what you want, send /forget {yes}"""
+FORGET_ASK_GROUP: Final = """\
+This deletes whole exchanges that you began, here and wherever else you wrote to me; where others
+repeat your words a marker will stand. What others said to me stays. It cannot be undone. If that is
+what you want, send /forget {yes}"""
+FORGET_LATER: Final = (
+    "I have deleted somebody's words only just now, and cleaning up after that takes me a while. "
+    "Please send it again in {minutes} minutes."
+)
+FORGET_WENT: Final = """\
+Done. What went:
 
-* /reset – forget everything we said and begin anew
-* /stop – stop what I am answering now
-* /usage – what was used here, and what is left
-* /id – show your id and the id of this conversation
-* /help – this text"""
+* {conversations} conversations as a whole, with all files and images
+* {exchanges} exchanges that you began in groups
+* your words in {marked} messages of others: a marker stands there now
+* your name from {uses} records of what answers cost
+* all of it from the free space of my files, too"""
+FORGET_REMAINS: Final = """\
+What remains:
+
+* what this platform and the provider of the language model keep themselves, and what you see here
+* backups that were made before, until whoever runs me deletes them
+* what others said about you in words of their own
+* that there was a conversation here, and the numbers of your last messages, so that none of them is
+  answered twice; who may speak to me"""
+FORGET_UNREADABLE: Final = (
+    "{count} conversations could not be read, and are as they were: whoever runs me must look."
+)
+FORGOTTEN_MARK: Final = "[removed, because who wrote it wanted to be forgotten]"
+HELP_EXPORT: Final = "send you all that we said as a file"
+EXPORTED: Final = "Here is what we said."
+NOTHING_TO_EXPORT: Final = "We have not said anything yet."
+EXPORT_HOW: Final = "I can do that as one of these: {forms}."
+EXPORT_CUT: Final = "[… earlier messages do not fit here]"
+UNDONE: Final = "Taken back."
+NOTHING_TO_UNDO: Final = "There is nothing that I could take back."
+NOTHING_TO_RETRY: Final = "There is nothing that I could answer again."
+RETRY_WAITS: Final = "I have not answered your last message yet; I am about to."
+MODEL_ONLY: Final = "Here `{model}` answers; there is no other to choose."
+MODEL_NOW: Final = "Here `{model}` answers. To choose, send /model and one of these:"
+MODEL_UNKNOWN: Final = "`{wanted}` cannot be chosen here. Send /model and one of these:"
+MODEL_CHOSEN: Final = "From now on `{model}` answers here."
+IDS: Final = "Your id is `{id}`. This conversation is `{key}`."
+NOT_FOR_YOU: Final = "Only my owner may do that."
+COMMAND_FAILED: Final = "I am sorry: that did not work."
 RESET: Final = "Done. I have forgotten what we said; we begin anew."
 STOPPED: Final = "Stopped."
 NOTHING_TO_STOP: Final = "There is nothing to stop."
@@ -124,3 +181,56 @@ def budget_reached(reached: BudgetReached, *, again: bool = False, midway: bool 
         f"{sentence} I can answer again after {until}. "
         "I did not keep your message: please send it again then."
     )
+
+
+_ENGLISH: Final = MappingProxyType(
+    {name: text for name, text in vars().items() if name.isupper() and isinstance(text, str)}
+)
+
+
+def names() -> Mapping[str, str]:
+    """All sentences by their name."""
+    return _ENGLISH
+
+
+def fields(text: str) -> frozenset[str]:
+    """The names in braces, which are replaced when it is said.
+
+    :raises ValueError: a brace that is not closed, or one that holds more than a name
+    """
+    found = [field for field in string.Formatter().parse(text) if field[1] is not None]
+    if any(spec or conversion or not name for _, name, spec, conversion in found):
+        raise ValueError("want a name alone in braces, and {{ for a brace")
+    return frozenset(str(name) for _, name, _, _ in found)
+
+
+class Wording:
+    """How a bot says the sentences: in English, but for those that are given in other words.
+
+    :param own: other words, by the sentence's name
+    :raises ValueError: there is no such sentence, or what is in braces is not the same
+    """
+
+    def __init__(self, own: Mapping[str, str] = MappingProxyType({})) -> None:
+        for name, text in own.items():
+            if name not in _ENGLISH:
+                raise ValueError(f"{name}: there is no such sentence")
+            try:
+                found = fields(text)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            if found != fields(_ENGLISH[name]):
+                want = " ".join(f"{{{each}}}" for each in sorted(fields(_ENGLISH[name])))
+                raise ValueError(f"{name}: want {want or 'nothing'} in braces, and nothing else")
+        self._own = {_ENGLISH[name]: text for name, text in own.items()}
+
+    def __call__(self, sentence: str, **values: object) -> str:
+        """
+        :param sentence: one of this file, or any other text, which is then said as it is
+        :param values: what stands in braces; they are not looked into for braces of their own
+        """
+        said = self._own.get(sentence, sentence)
+        return said.format(**values) if values else said
+
+
+ENGLISH: Final = Wording()

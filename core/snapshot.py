@@ -111,10 +111,13 @@ class Snapshot(
     :param spans: first and last seq of all rows that are history, in reading order
     :param window: the seq from which `messages` and requests read
     :param messages: the history in the window: whole exchanges, never an unanswered call
+    :param unanswered: what was said last, when it got no answer: an apology, or a stop
     :param sent: the last delivered parts
     :param seen: the last inbound ids, oldest first
     :param gone: nobody was there when we last sent something, and nobody has written since
     :param erase: row ranges that the next save deletes; never stored
+    :param rewritten: rows that the next save puts in the place of those with the same seq, because
+        somebody is to be forgotten; never stored
     :param spent: what model calls used, for the next save to write beside it; never stored
     """
 
@@ -136,6 +139,7 @@ class Snapshot(
     messages: tuple[Message, ...] = ()
     next_seq: int = 1
     inbox: tuple[Inbound, ...] = ()
+    unanswered: tuple[Inbound, ...] = ()
     turn: Turn | None = None
     outbox: tuple[Outbound, ...] = ()
     sent: tuple[Sent, ...] = ()
@@ -144,6 +148,7 @@ class Snapshot(
     gone: bool = False
     erase: tuple[Span, ...] = ()
     spent: tuple[Spent, ...] = ()
+    rewritten: tuple[Message, ...] = ()
 
     @property
     def rows(self) -> tuple[Message, ...]:
@@ -182,8 +187,8 @@ _decode_version: Final = msgspec.json.Decoder(_Versioned).decode
 
 def stored(snapshot: Snapshot) -> Snapshot:
     """The value as a load gives it back: without what only its save was to know."""
-    if snapshot.erase or snapshot.spent:
-        return msgspec.structs.replace(snapshot, erase=(), spent=())
+    if snapshot.erase or snapshot.spent or snapshot.rewritten:
+        return msgspec.structs.replace(snapshot, erase=(), spent=(), rewritten=())
     return snapshot
 
 
@@ -225,7 +230,7 @@ def migrate(version: object, data: bytes) -> Snapshot:
         raise SnapshotUnreadable(f"the stored snapshot is not one: {error}") from error
     # Blocks are kept as they are, so nothing has looked inside yet; all that reads them wants
     # an array.
-    kept = [each.blocks for each in snapshot.rows + snapshot.inbox]
+    kept = [each.blocks for each in snapshot.rows + snapshot.inbox + snapshot.unanswered]
     if snapshot.turn is not None and snapshot.turn.suspended is not None:
         kept.append(snapshot.turn.suspended.results)
     for blocks in kept:

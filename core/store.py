@@ -209,6 +209,21 @@ class BotStore(SessionStore, Protocol):
         """
         ...
 
+    def spoken_by(self, sender: str) -> AsyncIterator[str]:
+        """Keys of the conversations in which this person has said something that is stored, be it
+        history or not. Looks at all of them."""
+        ...
+
+    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
+        """What was set aside under the key, or has this person's id in it, is deleted. How many
+        conversations that were."""
+        ...
+
+    async def scrub(self) -> None:
+        """What was erased before is in no file any more when this returns, not even in free space.
+        Takes time in proportion to all that is stored, and holds up saves meanwhile."""
+        ...
+
     async def set_aside(self, ref: SessionRef) -> None:
         """The stored bytes are kept under another name, and the key is free."""
         ...

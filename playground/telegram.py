@@ -312,6 +312,10 @@ class Telegram:
         """The texts of the bot that can be read there now."""
         return [message.text for message in self.sent(chat) if not message.deleted]
 
+    def files(self, chat: Place) -> dict[str, bytes]:
+        """The files that the bot sent there, by name."""
+        return {file.name: file.data for file in self.chat(chat).files.values()}
+
     def draft(self, chat: Place, thread: int | None = None) -> Draft | None:
         """The preview shown now: until the bot sends a message there, for at most 30 seconds."""
         draft = self.chat(chat).drafts.get(thread)

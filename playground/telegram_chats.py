@@ -60,6 +60,14 @@ class SentMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """A file as it came."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """The preview that sendMessageDraft shows for 30 seconds."""
 
@@ -85,6 +93,7 @@ class Chat:
     topics: dict[int, str] = field(default_factory=dict, repr=False)
     messages: dict[int, Json] = field(default_factory=dict, repr=False)
     sent: dict[int, SentMessage] = field(default_factory=dict, repr=False)
+    files: dict[int, Upload] = field(default_factory=dict, repr=False)
     drafts: dict[int | None, Draft] = field(default_factory=dict, repr=False)
     last_id: int = 0
 
@@ -167,7 +176,7 @@ class Chat:
         sent = SentMessage(
             chat_id=self.id,
             message_id=message["message_id"],
-            text=message["text"],
+            text=message.get("text") or message.get("caption", ""),
             entities=tuple(message.get("entities", ())),
             thread=thread,
             reply_to=reply_to,

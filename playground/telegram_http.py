@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from playground.serve import hang_up
-from playground.telegram_chats import Json, Refused
+from playground.telegram_chats import Json, Refused, Upload
 from playground.telegram_faults import Answer
 
 # Forms hold strings only. Which stand for more is a matter of the name: a text "12" stays a text.
@@ -22,10 +22,11 @@ _NUMBERS = frozenset(
     "chat_id draft_id limit max_connections message_id message_thread_id offset timeout".split()
 )
 _FLAGS = frozenset(
-    "can_stop disable_notification drop_pending_updates protect_content show_alert".split()
+    "can_stop disable_content_type_detection disable_notification drop_pending_updates "
+    "protect_content show_alert".split()
 )
 _NESTED = frozenset(
-    "allowed_updates commands entities link_preview_options "
+    "allowed_updates caption_entities commands entities link_preview_options "
     "reply_markup reply_parameters scope".split()
 )
 
@@ -124,7 +125,7 @@ def _multipart(content_type: str, body: bytes) -> Json:
         if not isinstance(name, str) or not isinstance(content, bytes):
             continue
         file = part.get_filename()
-        given[name] = content.decode() if file is None else {"file": file, "bytes": len(content)}
+        given[name] = content.decode() if file is None else Upload(file, content)
     return given
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from playground.telegram_buttons import keyboard
-from playground.telegram_chats import GENERAL, Chat, Draft, Json, Refused
+from playground.telegram_chats import GENERAL, Chat, Draft, Json, Refused, Upload
 from playground.telegram_text import fits, outgoing, units
 from playground.telegram_updates import Updates
 
@@ -21,6 +21,7 @@ NOT_MODIFIED = (
     "Bad Request: message is not modified: specified new message content and reply markup are "
     "exactly the same as a current content and reply markup of the message"
 )
+MAX_UPLOAD = 50 << 20
 ACTIONS = frozenset(
     "typing upload_photo record_video upload_video record_voice upload_voice upload_document "
     "choose_sticker find_location record_video_note upload_video_note".split()
@@ -86,6 +87,38 @@ def send_message(world: World, given: Json) -> Json:
     chat.record(message, time.monotonic(), reply_to, thread)
     chat.drafts.pop(thread, None)
     world.tell("sent", _where(message) | {"thread": thread, "text": text})
+    return message
+
+
+def send_document(world: World, given: Json) -> Json:
+    document = given.get("document")
+    if not isinstance(document, Upload):
+        raise Refused(400, "Bad Request: there is no document in the request")
+    if not document.data:
+        raise Refused(400, "Bad Request: file must be non-empty")
+    if len(document.data) > MAX_UPLOAD:
+        raise Refused(413, "Request Entity Too Large")
+    caption, entities = outgoing(
+        given.get("caption"), given.get("caption_entities"), may_be_empty=True
+    )
+    chat = world.writable(given.get("chat_id"))
+    thread = _thread(chat, given)
+    reply_to = _reply(world, chat, given)
+    number = f"{chat.id}.{chat.last_id + 1}"
+    content: Json = {
+        "document": {
+            "file_id": f"file{number}",
+            "file_unique_id": f"unique{number}",
+            "file_name": document.name,
+            "file_size": len(document.data),
+        }
+    }
+    content |= {"caption": caption} if caption else {}
+    content |= {"caption_entities": entities} if entities else {}
+    message = chat.add(world.bot, world.date(), content, thread, reply_to)
+    chat.record(message, time.monotonic(), reply_to, thread)
+    chat.files[message["message_id"]] = document
+    world.tell("sent", _where(message) | {"thread": thread, "file": document.name})
     return message
 
 
@@ -267,6 +300,7 @@ def get_webhook_info(world: World, _: Json) -> Json:
 METHODS: dict[str, Callable[[World, Json], Any]] = {
     "getme": get_me,
     "sendmessage": send_message,
+    "senddocument": send_document,
     "editmessagetext": edit_message_text,
     "editmessagereplymarkup": edit_message_reply_markup,
     "deletemessage": delete_message,

@@ -29,6 +29,12 @@ class _Kept(NamedTuple):
     snapshot: Snapshot
     rows: dict[int, Message]
 
+    def has_spoken(self, sender: str) -> bool:
+        inbounds = self.snapshot.inbox + self.snapshot.unanswered
+        return any(each.sender.id == sender for each in inbounds) or any(
+            sender == row.sender or sender in row.senders for row in self.rows.values()
+        )
+
     def history(self) -> list[Message]:
         """In order of seq."""
         return sorted(
@@ -39,6 +45,9 @@ class _Kept(NamedTuple):
             ),
             key=lambda row: row.seq,
         )
+
+
+_NOTHING: Final = _Kept(Snapshot(revision=0, epoch="", created_at=0, updated_at=0), {})
 
 
 class Table:
@@ -111,7 +120,7 @@ class MemoryStore:
         revision = kept.snapshot.revision if kept else None
         if revision != replaces:
             raise StaleSnapshot(f"{ref.key}: revision {revision} is stored, not {replaces}")
-        if kept and snapshot.erase and ref.key in self._table.uses:
+        if kept and (snapshot.erase or snapshot.rewritten) and ref.key in self._table.uses:
             self._end_uses(ref.key, kept, snapshot)
         self._put(ref.key, snapshot, kept.rows if kept else {})
 
@@ -162,6 +171,27 @@ class MemoryStore:
                 self._table.uses[target] = self._table.uses.get(target, {}) | uses
         self.usage.move(old, new)
 
+    async def spoken_by(self, sender: str) -> AsyncIterator[str]:
+        for key in sorted(self._table.sessions):
+            if (kept := self._table.sessions.get(key)) and kept.has_spoken(sender):
+                yield key
+
+    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
+        going = [
+            (number, was_at)
+            for number, (was_at, kept) in enumerate(self._table.aside, 1)
+            if was_at == key or (sender is not None and kept.has_spoken(sender))
+        ]
+        for number, was_at in going:
+            name = f"{was_at}\0{number}"
+            self._table.end_uses(name, set(self._table.uses.get(name, {})))
+            # The others keep their numbers.
+            self._table.aside[number - 1] = ("", _NOTHING)
+        return len(going)
+
+    async def scrub(self) -> None:
+        """What is deleted from a dictionary is nowhere any more."""
+
     async def set_aside(self, ref: SessionRef) -> None:
         if kept := self._take(ref.key):
             self._table.aside.append((ref.key, kept))
@@ -172,8 +202,11 @@ class MemoryStore:
     def _end_uses(self, key: str, kept: _Kept, snapshot: Snapshot) -> None:
         """Of the blobs that only what is erased has named."""
         going, named = blobs.named_by(kept.snapshot), blobs.named_by(snapshot)
+        replaced = {row.seq for row in snapshot.rewritten}
+        for row in snapshot.rewritten:
+            named.update(blobs.named_in(bytes(row.blocks)))
         for seq, row in kept.rows.items():
-            erased = any(first <= seq <= last for first, last in snapshot.erase)
+            erased = seq in replaced or any(first <= seq <= last for first, last in snapshot.erase)
             (going if erased else named).update(blobs.named_in(bytes(row.blocks)))
         uses = self._table.uses[key]
         self._table.end_uses(key, blobs.unused(uses, going, named, snapshot.updated_at))
@@ -193,7 +226,7 @@ class MemoryStore:
         for first, last in snapshot.erase:
             for seq in [seq for seq in rows if first <= seq <= last]:
                 del rows[seq]
-        rows.update((row.seq, row) for row in snapshot.rows)
+        rows.update((row.seq, row) for row in (*snapshot.rewritten, *snapshot.rows))
         self._table.sessions[key] = _Kept(stored(snapshot), rows)
         self.usage.add(key, snapshot.spent)
         if snapshot.unfinished:

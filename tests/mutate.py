@@ -38,7 +38,7 @@ TIME_LIMIT: Final = 600.0
 SAVES: Final = frozenset(
     {"save", "update", "move", "set_aside", "_change", "_fail", "_mark", "_move", "_moved"}
     | {"_put_back", "_save", "_set_aside", "_apologise", "_commit", "answered", "results"}
-    | {"forget", "forget_all", "_mark_fresh", "_interrupt", "begin", "stored", "end"}
+    | {"forget", "forget_all", "_mark_fresh", "_wake", "begin", "stored", "end"}
 )
 # The tests that reach a file, those that are most likely to notice first.
 _BOT: Final = ("tests/core/test_conversations.py", "tests/faults/test_narrow_gaps.py")
@@ -62,7 +62,7 @@ GUARDS: Final = {
     "core/outbox.py": ("sending", "delivered", "_with_state", "_put_away", "gone"),
     "core/answering.py": ("answer", "_run_once", "_commit", "change", "_save", "_postpone"),
     "core/conversations.py": (
-        *("_accept", "change", "_interrupt", "_work", "_deliver_beside"),
+        *("_accept", "change", "_called", "_wake", "_work", "_deliver_beside"),
         *("_work_or_begin_anew", "_begin_anew", "_move", "accept", "work"),
     ),
     "core/moves.py": ("now_at", "is_leaving", "unfinished"),

@@ -19,6 +19,7 @@ import msgspec
 from telegram import (
     InlineKeyboardButton,
     InlineKeyboardMarkup,
+    InputFile,
     LinkPreviewOptions,
     MessageEntity,
     ReplyParameters,
@@ -51,6 +52,7 @@ from core.messages import Inbound, Outbound
 
 BASE_URL: Final = "https://api.telegram.org"
 SEND_SECONDS: Final = 20.0
+UPLOAD_SECONDS: Final = 120.0
 DECLINE_SECONDS: Final = 20.0
 MAX_DECLINES: Final = 64
 MAX_ANSWER: Final = 200  # characters that the answer to a press may have
@@ -217,6 +219,16 @@ class TelegramAdapter:
             # Any: an answer that is none of Telegram's comes out of PTB as anything.
             raise failure(error, key) from error
 
+    async def send_file(self, key: str, part: Outbound, data: bytes, *, uncertain: bool) -> Receipt:
+        to = address(key, self._account)
+        if to is None or part.file is None:
+            raise Undeliverable("not a key of this bot's, or no file")
+        reply_to = _number(part.reply_to) if to.chat_id < 0 else None
+        try:
+            return await self._send_document(to, InputFile(data, part.file.name), reply_to)
+        except Exception as error:
+            raise failure(error, key) from error
+
     def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         to = address(key, self._account)
         if to is None:
@@ -255,6 +267,25 @@ class TelegramAdapter:
                 return await self._say(Address(to.chat_id), body, reply_to)
             if body.entities and says(error, failures.BAD_ENTITIES):
                 return await self._say(to, _plain(body), reply_to)
+            raise
+        return Receipt((str(sent.message_id),))
+
+    async def _send_document(
+        self, to: Address, document: InputFile, reply_to: int | None
+    ) -> Receipt:
+        try:
+            sent = await self._bot.send_document(
+                to.chat_id,
+                document,
+                message_thread_id=to.thread_id,
+                reply_parameters=_reply(reply_to),
+                disable_content_type_detection=True,
+                write_timeout=UPLOAD_SECONDS,
+                read_timeout=UPLOAD_SECONDS,
+            )
+        except Exception as error:
+            if to.thread_id is not None and says(error, failures.NO_THREAD):
+                return await self._send_document(Address(to.chat_id), document, reply_to)
             raise
         return Receipt((str(sent.message_id),))
 

@@ -130,7 +130,8 @@ class DiskStore:
 
     async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
         data = snapshots.encode(snapshot)
-        unfinished, erases, now = snapshot.unfinished, bool(snapshot.erase), snapshot.updated_at
+        unfinished, now = snapshot.unfinished, snapshot.updated_at
+        erases = bool(snapshot.erase or snapshot.rewritten)
         await self._do(
             lambda files: files.save(ref, data, replaces, unfinished, erases, now, snapshot.spent),
             ref,
@@ -168,6 +169,17 @@ class DiskStore:
     async def move(self, old: str, new: str) -> None:
         now = self._clock.now()
         await self._do(lambda files: files.move(old, new, now), writes=True)
+
+    async def spoken_by(self, sender: str) -> AsyncIterator[str]:
+        for key in await self._do(lambda files: files.spoken_by(sender)):
+            yield key
+
+    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
+        return await self._do(lambda files: files.clear_aside(key, sender), writes=True)
+
+    async def scrub(self) -> None:
+        """A file that is replaced or deleted is no file any more. What the disk keeps of it below
+        the file system is out of our reach."""
 
     async def set_aside(self, ref: SessionRef) -> None:
         now = self._clock.now()

@@ -155,6 +155,25 @@ class Files:
         if marker:
             marker.unlink(missing_ok=True)
 
+    def spoken_by(self, sender: str) -> list[str]:
+        # As JSON has it; in a text that a person wrote, the quotes would be escaped.
+        name = _encode(sender)
+        return [key for key in self._keys() if name in self._file(SessionRef(key)).read_bytes()]
+
+    def clear_aside(self, key: str | None, sender: str | None) -> int:
+        going = 0
+        for file in _entries(self._folder / "aside"):
+            data = file.read_bytes()
+            theirs = sender is not None and _encode(sender) in data
+            if theirs or (key is not None and file.name.startswith(f"{digest(key)}.")):
+                with suppress(SnapshotUnreadable):
+                    self.blobs.end_all(f"{open_envelope(data).key}\0{file.name}")
+                file.unlink()
+                going += 1
+        if going:
+            sync_folder(self._folder / "aside")
+        return going
+
     def unfinished(self) -> list[str]:
         return [
             marker.read_bytes().decode(errors="replace")

@@ -36,7 +36,7 @@ from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
 from core.usage import By, Sum
-from stores.sqlite import load, save, schema, usage
+from stores.sqlite import forget, load, save, schema, usage
 from stores.sqlite.blobs import SQLiteBlobs
 from stores.sqlite.commit import Writer
 from stores.sqlite.encode import prepare
@@ -71,6 +71,7 @@ class SQLiteStore:
         self._clock = clock
         self._reads: Group | None = None
         self._writes: Group | None = None
+        self._writer: aiosqlite.Connection | None = None
         self._closing = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -81,7 +82,7 @@ class SQLiteStore:
         """
         # Two names of one file must meet at one lock.
         path = self.path.resolve()
-        writes = None
+        writes = writer = None
         async with AsyncExitStack() as stack:
             if not self._read_only:
                 lock = take_lock(path.with_name(f"{path.name}.lock"), path)
@@ -94,6 +95,7 @@ class SQLiteStore:
                 schema.look_at(path)
             reader = await _connect(stack, path, "ro", schema.prepare_reader)
             self._reads, self._writes = _group(reader, partial(_read, path)), writes
+            self._writer = writer
             self._closing = stack.pop_all()
         return self
 
@@ -103,7 +105,7 @@ class SQLiteStore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._reads = self._writes = None
+        self._reads = self._writes = self._writer = None
         # What waits is done first: a thread closes its connection in its turn.
         await self._closing.aclose()
 
@@ -167,6 +169,29 @@ class SQLiteStore:
     async def move(self, old: str, new: str) -> None:
         now = self._clock.now()
         await self._write(lambda database: move(database, old, new, now))
+
+    async def spoken_by(self, sender: str) -> AsyncIterator[str]:
+        after = 0
+        while True:
+            page = await self._read(partial(forget.spoken_by, sender=sender, after=after))
+            for _, key in page:
+                if key is not None:
+                    yield _text(key)
+            if not page:
+                return
+            after = page[-1][0]
+
+    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
+        return await self._write(lambda database: forget.clear_aside(database, key, sender))
+
+    async def scrub(self) -> None:
+        """Rewrites the whole file: `secure_delete` leaves behind what rows once were on pages that
+        others were moved from."""
+        if self._writer is None:
+            raise StoreUnavailable(f"{self.path}: the store is not open for writing")
+        # Not among the writes: it wants no transaction around it.
+        database = self._writer._conn
+        await self._writer._execute(partial(_prepare, self.path, database, forget.scrub))  # type: ignore[no-untyped-call]
 
     async def set_aside(self, ref: SessionRef) -> None:
         now = self._clock.now()

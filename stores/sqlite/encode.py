@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from core.messages import Message
+from core.messages import Inbound, Message
 from core.snapshot import Snapshot, Span
 
 # The ring of ids seen: this many of them, so many to a row. One row more than are needed, for the
@@ -35,7 +35,7 @@ class Away(NamedTuple):
     """A text that the head names instead of holding it.
 
     :param place: the snapshot's field
-    :param which: the place in an inbox or outbox
+    :param which: the place in that, when it is a list
     :param field: the field in that one
     :param name: digest of the text
     """
@@ -102,7 +102,7 @@ def prepare(snapshot: Snapshot) -> Prepared:
     """Everything that can be done before a transaction is open."""
     steps = snapshot.turn.steps if snapshot.turn else ()
     turn = replace(snapshot.turn, steps=()) if snapshot.turn else None
-    bare = replace(snapshot, messages=(), seen=(), turn=turn, erase=(), spent=())
+    bare = replace(snapshot, messages=(), seen=(), turn=turn, erase=(), spent=(), rewritten=())
     runs = _runs(snapshot.messages) + _runs(steps)
     head = _encode(_Written(bare, runs, len(steps)))
     bodies: dict[str, bytes] = {}
@@ -140,12 +140,20 @@ def _shed(
         return replace(value, **{field: "" if isinstance(text, str) else msgspec.Raw(b"[]")})
 
     bare = shed(bare, "snapshot", 0, "system_prompt")
-    inbox = [
-        shed(shed(inbound, "inbox", which, "text"), "inbox", which, "blocks")
-        for which, inbound in enumerate(bare.inbox)
-    ]
+
+    def shed_inbounds(many: Sequence[Inbound], place: str) -> tuple[Inbound, ...]:
+        return tuple(
+            shed(shed(inbound, place, which, "text"), place, which, "blocks")
+            for which, inbound in enumerate(many)
+        )
+
     outbox = [shed(part, "outbox", which, "body") for which, part in enumerate(bare.outbox)]
-    bare = replace(bare, inbox=tuple(inbox), outbox=tuple(outbox))
+    bare = replace(
+        bare,
+        inbox=shed_inbounds(bare.inbox, "inbox"),
+        unanswered=shed_inbounds(bare.unanswered, "unanswered"),
+        outbox=tuple(outbox),
+    )
     if bare.turn and bare.turn.suspended:
         suspended = shed(bare.turn.suspended, "suspended", 0, "results")
         bare = replace(bare, turn=replace(bare.turn, suspended=suspended))

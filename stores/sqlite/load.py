@@ -25,7 +25,7 @@ from stores.sqlite.encode import PER_ROW, RING, ROWS, Away, Head, checksum, dige
 
 _decode_head: Final = msgspec.json.Decoder(Head).decode
 _decode_about: Final = msgspec.json.Decoder(
-    int | tuple[Role, int, str | None, tuple[str, ...]]
+    int | tuple[Role, int, str | tuple[str, ...] | None, tuple[str, ...]]
 ).decode
 _decode_ids: Final = msgspec.json.Decoder(list[tuple[str, ...]]).decode
 
@@ -165,8 +165,11 @@ def _messages(key: str, rows: Iterable[tuple[int, Sequence[Any]]]) -> list[Messa
         said = decode(about)
         if isinstance(said, int):
             add(Message(seq, "assistant", raw(blocks), said))
+            continue
+        role, at, sender, message_ids = said
+        if isinstance(sender, tuple):
+            add(Message(seq, role, raw(blocks), at, sender[-1], message_ids, sender))
         else:
-            role, at, sender, message_ids = said
             add(Message(seq, role, raw(blocks), at, sender, message_ids))
     return made
 
@@ -193,14 +196,15 @@ def _with_bodies(
     bodies: dict[str, bytes] = dict(
         database.execute("SELECT name, body FROM bodies WHERE session = ?", (session,)).fetchall()
     )
-    inbox, outbox = list(snapshot.inbox), list(snapshot.outbox)
+    inbounds = {"inbox": list(snapshot.inbox), "unanswered": list(snapshot.unanswered)}
+    outbox = list(snapshot.outbox)
     for place, which, field, name in away:
         body = bodies.get(name)
         if body is None or digest(body) != name:
             raise SnapshotUnreadable(f"{key}: a text in its {place} is missing or damaged")
-        if place == "inbox":
+        if place in inbounds:
             value = msgspec.Raw(body) if field == "blocks" else body.decode()
-            inbox[which] = replace(inbox[which], **{field: value})
+            inbounds[place][which] = replace(inbounds[place][which], **{field: value})
         elif place == "outbox":
             outbox[which] = replace(outbox[which], **{field: body.decode()})
         elif place == "suspended":
@@ -209,4 +213,9 @@ def _with_bodies(
             snapshot = replace(snapshot, turn=replace(snapshot.turn, suspended=suspended))
         else:
             snapshot = replace(snapshot, **{field: body.decode()})
-    return replace(snapshot, inbox=tuple(inbox), outbox=tuple(outbox))
+    return replace(
+        snapshot,
+        inbox=tuple(inbounds["inbox"]),
+        unanswered=tuple(inbounds["unanswered"]),
+        outbox=tuple(outbox),
+    )

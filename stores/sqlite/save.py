@@ -160,7 +160,7 @@ def _plan(
     """
     snapshot = prepared.snapshot
     row_count = was.row_count
-    put = blobs.uses(database, key) if prepared.erase else {}
+    put = blobs.uses(database, key) if prepared.erase or snapshot.rewritten else {}
     going = blobs.waiting(database, was.id) if put else set()
     for first, last in prepared.erase:
         if put:
@@ -168,6 +168,14 @@ def _plan(
         row_count -= database.execute(
             "DELETE FROM messages WHERE session = ? AND seq BETWEEN ? AND ?", (was.id, first, last)
         ).rowcount
+    for row in snapshot.rewritten:
+        if put:
+            going.update(blobs.named(database, was.id, row.seq, row.seq))
+        _, _, about, blocks, crc = _columns(was.id, row)
+        database.execute(
+            "UPDATE messages SET about = ?, blocks = ?, crc = ? WHERE session = ? AND seq = ?",
+            (about, blocks, crc, was.id, row.seq),
+        )
     rows = [_columns(was.id, row) for row in _since(snapshot, was.next_seq)]
     row_count += len(rows)
     if prepared.outside:  # where rows are counted, all must be there
@@ -237,7 +245,9 @@ def _since(snapshot: Snapshot, seq: int) -> list[Message]:
 
 def _columns(session: int, row: Message) -> tuple[object, ...]:
     spoken = row.role == "user" or row.sender or row.message_ids
-    about = _encode((row.role, row.at, row.sender, row.message_ids) if spoken else row.at)
+    # The last of several senders is the one of the row.
+    sender = row.senders or row.sender
+    about = _encode((row.role, row.at, sender, row.message_ids) if spoken else row.at)
     blocks = bytes(row.blocks)
     # Not over the seq: a move gives new ones.
     return (session, row.seq, about, blocks, zlib.crc32(blocks, zlib.crc32(about)))

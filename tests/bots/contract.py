@@ -35,10 +35,11 @@ from core.adapter import (
     Duplicate,
     Limits,
     Refused,
+    SendsFiles,
 )
 from core.errors import StoreUnavailable
 from core.keys import SessionKey, check_key
-from core.messages import Inbound, Outbound
+from core.messages import File, Inbound, Outbound
 from tests.bots.showing import Leave
 
 PATIENCE = 10.0
@@ -127,6 +128,10 @@ class AdapterContract:
 
     async def labels(self) -> list[str]:
         """The buttons that they can press now."""
+        raise NotImplementedError
+
+    async def files(self) -> dict[str, bytes]:
+        """What was sent to that chat as files, by name; for a platform that takes any."""
         raise NotImplementedError
 
     # What it is
@@ -326,6 +331,19 @@ class AdapterContract:
         assert len(receipt.message_ids) == 1
         (shown,) = await self.screen()
         assert shown.count("😀") == 1_600 and shown.count("Only you.") == 50
+
+    async def test_a_file_is_on_the_screen(self, adapter: Adapter) -> None:
+        if not isinstance(adapter, SendsFiles):
+            pytest.skip("this platform takes no files")
+        async with running(adapter, Desk()) as desk:
+            await self.say("hello")
+            (inbound,) = await desk.have(1)
+            file = File("conversation.html", "text/html", "html", 1, 2, 0)
+            part = Outbound("part-1", "", file=file, reply_to=inbound.message_id)
+            data = b"<p>\xff" + bytes(range(256)) * 300
+            receipt = await adapter.send_file(inbound.key, part, data, uncertain=False)
+            assert all(isinstance(one, str) and one for one in receipt.message_ids)
+            assert (await self.files())["conversation.html"] == data
 
     async def test_live_is_harmless(self, adapter: Adapter) -> None:
         inbound = await self._hear(adapter, "hello")

@@ -82,6 +82,14 @@ class TestContract(AdapterContract):
     async def screen(self) -> list[str]:
         return self.pipes.screen().splitlines()
 
+    @pytest.fixture(autouse=True)
+    def beside(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+
+    async def files(self) -> dict[str, bytes]:
+        assert "conversation.html" in await self.screen(), "it is named"
+        return {file.name: file.read_bytes() for file in Path.cwd().iterdir()}
+
 
 class TestLines:
     async def test_a_line_is_a_message_of_the_owner(self, pipes: Pipes) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bots.plugins import load_adapter, load_object, load_tool
+from bots.plugins import load_adapter, load_command, load_object, load_tool
+from core.command import Command
 from core.errors import ConfigError
 
 SHAPE = """
@@ -244,3 +245,47 @@ class TestTools:
     def test_what_cannot_be_one(self, folder: Path, name: str) -> None:
         with pytest.raises(ConfigError, match=r"tools\.py"):
             load_tool(f"tools.py:{name}", folder)
+
+
+COMMANDS = '''
+from core.command import Command, Outcome
+
+def roll(call):
+    """roll a die"""
+    return "4"
+
+shout = Command("ignored", "say it loud", lambda snapshot, call: Outcome(call.argument.upper()))
+number = 5
+'''
+
+
+def test_a_command_is_a_function_or_a_command_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "commands.py").write_text(COMMANDS)
+    roll = load_command("dice", "commands.py:roll", tmp_path)
+    assert isinstance(roll, Command) and (roll.name, roll.help) == ("dice", "roll a die")
+    shout = load_command("shout", "commands.py:shout", tmp_path)
+    assert (shout.name, shout.help) == ("shout", "say it loud")
+
+
+def test_a_command_is_an_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "installed_commands.py").write_text(COMMANDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = EntryPoint("dice", "installed_commands:roll", "chinwag.commands")
+    monkeypatch.setattr("bots.plugins.entry_points", lambda **_: EntryPoints([entry]))
+    assert load_command("roll", "dice", tmp_path).help == "roll a die"
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "why"),
+    [
+        ("roll", "commands.py:number", "[commands] roll: commands.py:number is neither a command"),
+        ("Roll", "commands.py:roll", "[commands] Roll: 'Roll' cannot be a command"),
+        ("Roll", "commands.py:shout", "[commands] Roll: 'Roll' cannot be a command"),
+        ("roll", "roll", "chinwag.commands"),
+    ],
+)
+def test_what_is_no_command_is_refused(name: str, place: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "commands.py").write_text(COMMANDS)
+    with pytest.raises(ConfigError) as raised:
+        load_command(name, place, tmp_path)
+    assert why in str(raised.value)

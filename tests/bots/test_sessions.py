@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 from bots.cli import cli
 from bots.sessions import (
     export_session,
+    forget,
     list_sessions,
     reset_session,
     retry_undelivered,
@@ -30,6 +32,7 @@ from core.memory import ConversationMemory
 from core.messages import Inbound, Message, Sender, encode_blocks, text_block
 from core.snapshot import Snapshot, Usage
 from core.store import BotStore, SessionRef
+from core.transcript import Document
 from stores.urls import open_store
 
 NOON = 1_800_000_000_000  # 2027-01-15 08:00:00
@@ -162,6 +165,44 @@ async def test_export_beside_a_running_bot(settings: Settings, running: BotStore
     assert await lines(export_session(settings, "console:default")) == []
 
 
+@pytest.mark.parametrize("form", ["html", "markdown", "json"])
+async def test_an_export_may_be_a_document(
+    settings: Settings, running: BotStore, form: str
+) -> None:
+    rows = [json.loads(row) for row in await lines(export_session(settings, KEY))]
+    text = "\n".join(await lines(export_session(settings, KEY, form)))
+    assert "answer 6" in text
+    if form == "json":
+        again = msgspec.json.decode(text, type=Document)
+        assert [row.seq for row in again.messages] == [row["seq"] for row in rows]
+    else:
+        assert text.count("answer") == len(rows) / 2
+    empty = "\n".join(await lines(export_session(settings, "console:default", form)))
+    if form == "json":
+        assert msgspec.json.decode(empty, type=Document).messages == ()
+
+
+async def test_the_blobs_of_an_export_are_in_it(settings: Settings) -> None:
+    async with open_store(settings.store.url, settings.folder) as store:
+        id = await store.blobs.put(KEY, b"\x89PNG", "image/png")
+        block: dict[str, object] = {
+            "type": "image",
+            "source": {"type": "blob", "id": id, "media_type": "image/png"},
+        }
+        row = Message(1, "user", encode_blocks([block]), 0, "telegram:1")
+        snapshot = replace(
+            changes.begin(revision=1, epoch="e", now=0),
+            spans=((1, 1),),
+            messages=(row,),
+            next_seq=2,
+        )
+        await store.save(SessionRef(key=KEY), snapshot, replaces=None)
+    html = "\n".join(await lines(export_session(settings, KEY, "html")))
+    assert "data:image/png;base64,iVBORw==" in html
+    text = "\n".join(await lines(export_session(settings, KEY, "json")))
+    assert msgspec.json.decode(text, type=Document).blobs[id]["data"] == "iVBORw=="
+
+
 async def test_pages_join_without_a_gap(
     settings: Settings, running: BotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +212,7 @@ async def test_pages_join_without_a_gap(
     )
     for page in (1, 3):
         monkeypatch.setattr("bots.sessions.PAGE", page)
+        monkeypatch.setattr("core.export.PAGE", page)
         again = (
             await lines(export_session(settings, KEY)),
             await lines(list_sessions(settings, "", True)),
@@ -259,6 +301,42 @@ def test_reset_asks_first(config: Path) -> None:
     said, error = invoke("reset", KEY, config=config, typed="y\n")
     assert error is None
     assert KEY not in invoke("list", config=config)[0]
+
+
+def test_forget_asks_and_takes_a_person_or_a_conversation(config: Path) -> None:
+    for wrong in ((), ("a:1", "--sender", "t:1")):
+        _, error = invoke("forget", *wrong, config=config)
+        assert isinstance(error, SystemExit) and error.code == 2
+    said, error = invoke("forget", KEY, config=config, typed="n\n")
+    assert f"Delete everything of {KEY}?" in said and isinstance(error, SystemExit)
+    said, error = invoke("forget", KEY, "--yes", config=config)
+    assert error is None and f"{KEY} is forgotten" in said
+    assert "in no file of the store any more" in said
+    assert KEY not in invoke("list", config=config)[0]
+    _, error = invoke("forget", KEY, "--yes", config=config)
+    assert isinstance(error, ConfigError)
+    said, error = invoke("forget", "--sender", "telegram:9999", "--yes", config=config)
+    assert error is None and "conversations deleted  0" in said
+
+
+async def test_a_person_is_forgotten_by_the_operator(settings: Settings) -> None:
+    async with open_store(settings.store.url, settings.folder) as store:
+        await fill(store)
+        rows = [row async for row in store.archive(SessionRef(key=KEY))]
+        sender = next(row.sender for row in rows if row.sender)
+    said = await lines(forget(settings, None, sender))
+    assert not said[0].endswith(" 0")
+    async with open_store(settings.store.url, settings.folder) as store:
+        assert [key async for key in store.spoken_by(sender)] == []
+
+
+async def test_what_was_set_aside_is_forgotten_by_its_key(settings: Settings) -> None:
+    async with open_store(settings.store.url, settings.folder) as store:
+        await fill(store)
+        await store.set_aside(SessionRef(key=KEY))
+    assert await lines(forget(settings, KEY, None))
+    with pytest.raises(ConfigError, match="no such conversation"):
+        await lines(forget(settings, KEY, None))
 
 
 def test_export_into_a_file(config: Path, tmp_path: Path) -> None:

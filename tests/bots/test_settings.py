@@ -214,7 +214,7 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
             "[zebra]",
             "[zebra] is not a section; there are [agent], [memory], [access], [budget], [store],"
             " [telegram], [anthropic], [openai], [bedrock], [vertex], [foundry], [engine],"
-            " [telemetry], [log], [adapters]",
+            " [telemetry], [log], [commands], [adapters]",
         ),
         ("[agent]\nmodle = 'x'", "[agent] modle: no such key; did you mean model?"),
         ("[log]\nzebra = 1", "[log] zebra: no such key; there are json, level"),
@@ -265,6 +265,12 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
             "[telegram]\nbase_url = 'api.telegram.org'",
             "[telegram] base_url: want http://host or https://host, with a port and a path if need"
             " be",
+        ),
+        ("commands = 1", '[commands]: want lines such as ping = "commands.py:ping"'),
+        ("[commands]\nping = ''", "[commands] ping: must not be empty"),
+        (
+            "[commands]\nPing = 'a.py:b'",
+            "[commands] Ping: want a small letter, then small letters, digits or _, 32 in all",
         ),
         ("adapters = 1", "[adapters]: want sections, such as [adapters.irc]"),
         ("[adapters]\nirc = 1", "[adapters.irc]: want a section with keys of its own"),

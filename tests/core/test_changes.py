@@ -22,8 +22,10 @@ from hypothesis.stateful import (
 from msgspec import Raw
 from msgspec.structs import replace
 
-from core import changes, commands, history, outbox
+from core import changes, history, outbox
 from core.changes import INBOX_LIMIT, SEEN_LIMIT, Fence
+from core.command import Call, Command
+from core.commands import BUILT_IN
 from core.errors import StaleSnapshot
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Message, Outbound, Role, Sender, decode_blocks, encode_blocks
@@ -136,6 +138,10 @@ def texts(rows: Iterable[Message]) -> list[str]:
         for each in decode_blocks(row.blocks)
         if each["type"] == "text"
     ]
+
+
+def spoken(blocks: Raw) -> list[str]:
+    return texts([Message(0, "user", blocks, 0)])
 
 
 def states(snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -907,6 +913,7 @@ class Chat:
 
     :param rows: what a store keeps, by the contract: rows are inserted once, and erased
     :param used: all numbers that a row ever had
+    :param undone: of those the numbers that were history and were taken back
     :param waiting: texts by id, of what was accepted and is not answered
     :param said: texts of people in the history, in order
     :param fences: all runs there were
@@ -917,7 +924,8 @@ class Chat:
         self.snapshot = begun(epoch)
         self.rows: dict[int, Message] = {}
         self.used: set[int] = set()
-        self.waiting: dict[str, str] = {}
+        self.undone: set[int] = set()
+        self.waiting: dict[str, list[str]] = {}
         self.said: list[str] = []
         self.fences: list[Fence] = []
         self.moved = False
@@ -930,6 +938,7 @@ class Chat:
             assert 1 <= first <= last < after.next_seq
             for seq in range(first, last + 1):
                 self.rows.pop(seq, None)
+                self.undone.discard(seq)
         for row in after.rows:
             if row.seq < before.next_seq:
                 assert self.rows[row.seq] == row, "a row is never changed"
@@ -955,6 +964,7 @@ class Chat:
         for seq, row in new.rows.items():
             self.rows[seq + offset] = replace(row, seq=seq + offset)
         self.used |= {seq + offset for seq in new.used}
+        self.undone |= {seq + offset for seq in new.undone}
         self.snapshot = replace(self.snapshot, next_seq=offset + new.snapshot.next_seq)
         self.save(moved)
         assert [row.blocks for row in self.in_history()] == history_of_both
@@ -976,6 +986,7 @@ MEMORIES: Final = (
 )
 
 COUNTS = st.integers(0, 3)
+HELP = next(command for command in BUILT_IN if command.name == "help")
 
 
 class Machine(RuleBasedStateMachine):
@@ -1029,7 +1040,7 @@ class Machine(RuleBasedStateMachine):
         full = len(self.chat.snapshot.inbox) >= INBOX_LIMIT
         assert self.apply(lambda snapshot: changes.accept(snapshot, message)) is not full
         if not full:
-            self.chat.waiting[id] = changes.said_by(message)
+            self.chat.waiting[id] = [changes.said_by(message)]
             assert self.chat.snapshot.seen[-1] == id
 
     @rule()
@@ -1044,17 +1055,22 @@ class Machine(RuleBasedStateMachine):
         self.unchanged(lambda snapshot: changes.accept(snapshot, inbound(id)))
         self.unchanged(lambda snapshot: changes.reply(snapshot, inbound(id), ["again"]))
 
-    @rule(name=st.sampled_from(commands.NAMES), parts=COUNTS)
-    def command(self, name: str, parts: int) -> None:
+    @rule(command=st.sampled_from(tuple(BUILT_IN)), parts=COUNTS)
+    def command(self, command: Command, parts: int) -> None:
         id, epoch, before = self.new("c"), self.new("e"), self.chat.snapshot
+        name = command.name
         bodies = [f"body {index}" for index in range(parts)]
         assert self.apply(
             lambda snapshot: changes.reply(
-                commands.effect(snapshot, name, epoch), inbound(id), bodies
+                command.outcome(snapshot, Call(name, inbound(id), epoch=epoch)).snapshot
+                or snapshot,
+                inbound(id),
+                bodies,
             )
         )
         after, chat = self.chat.snapshot, self.chat
         if name == "reset":
+            assert chat.undone == set()
             chat.waiting.clear()
             chat.said.clear()
             assert chat.rows == {}
@@ -1066,6 +1082,47 @@ class Machine(RuleBasedStateMachine):
             for each in taken:
                 del chat.waiting[each]
             assert after.messages == before.messages
+            if taken:
+                assert [each.id for each in after.unanswered] == list(taken)
+        elif name == "undo":
+            taken = before.turn.taken if before.turn else list(chat.waiting)
+            for id in taken:
+                del chat.waiting[id]
+            went = self.went(before, after)
+            assert not (went and (taken or before.unanswered))
+            assert after.unanswered == ()
+        elif name == "retry":
+            went = self.went(before, after)
+            if before.turn or before.inbox:
+                assert not went
+                assert (after.turn, after.inbox) == (None, before.inbox)
+                return
+            assert not (went and before.unanswered)
+            assert bool(after.inbox) == bool(went or before.unanswered)
+            for again in after.inbox:
+                words = [changes.said_by(again)] if again.text else spoken(again.blocks)
+                chat.waiting[again.id] = words
+            asked = [word for words in chat.waiting.values() for word in words]
+            assert before.unanswered or asked == texts(row for row in went if row.role == "user")
+        else:
+            assert (after.messages, after.inbox) == (before.messages, before.inbox)
+
+    def went(self, before: Snapshot, after: Snapshot) -> tuple[Message, ...]:
+        """The exchange that was taken back, if one was; all of one is."""
+        kept = len(after.messages)
+        went = before.messages[kept:]
+        assert after.messages == before.messages[:kept]
+        if went:
+            assert went[0].role == "user" and went[0].sender and went[-1].role == "assistant"
+            if kept:
+                assert before.messages[kept - 1].sender is None
+            for row, then in pairwise(went):
+                assert row.role == "user" or history.calls(row) or then.role == "assistant"
+            lost = texts(row for row in went if row.role == "user")
+            assert self.chat.said[len(self.chat.said) - len(lost) :] == lost
+            del self.chat.said[len(self.chat.said) - len(lost) :]
+            self.chat.undone |= set(seqs(went))
+        return went
 
     @rule(turns=st.integers(1, 4))
     def converse(self, turns: int) -> None:
@@ -1078,7 +1135,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def many_commands(self) -> None:
         for _ in range(70):
-            self.command("help", 0)
+            self.command(HELP, 0)
 
     # the turn
 
@@ -1160,7 +1217,7 @@ class Machine(RuleBasedStateMachine):
             lambda snapshot: changes.commit(snapshot, fence, blocks, bodies, USAGE, 3, window)
         )
         for each in before.turn.taken:
-            self.chat.said.append(self.chat.waiting.pop(each))
+            self.chat.said += self.chat.waiting.pop(each)
         after = self.chat.snapshot
         assert after.turn is None
         assert len(after.messages) >= len(before.turn.steps) + answers
@@ -1263,7 +1320,8 @@ class Machine(RuleBasedStateMachine):
         stored = chat.in_history()
         assert list(snapshot.messages) == [row for row in stored if row.seq >= snapshot.window]
         steps = snapshot.turn.steps if snapshot.turn else ()
-        assert sorted(chat.rows) == sorted([*seqs(stored), *seqs(steps)]), "no row without a use"
+        used = [*seqs(stored), *seqs(steps), *chat.undone]
+        assert sorted(chat.rows) == sorted(used), "no row without a use"
         assert max(chat.used, default=0) < snapshot.next_seq
         if snapshot.turn:
             first = snapshot.turn.first
@@ -1276,7 +1334,7 @@ class Machine(RuleBasedStateMachine):
         ends = [seq for span in spans for seq in span]
         assert ends == sorted(ends)
         assert all(left[1] + 1 < right[0] for left, right in pairwise(spans))
-        assert len(spans) <= 1 or self.chat.moved
+        assert len(spans) <= 1 or self.chat.moved or self.chat.undone
 
     @invariant()
     def history_is_whole_turns(self) -> None:

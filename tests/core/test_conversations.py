@@ -14,6 +14,8 @@ from core import changes, outbox, phrases
 from core.adapter import Accepted, Duplicate, Limits, Live, Rate, Receipt, Refused, Showing
 from core.agent import Agent
 from core.answering import WhenBusy
+from core.command import Backstage, Call, Command, Commands, Outcome
+from core.commands import BUILT_IN
 from core.conversations import Conversations, Options
 from core.delivery import OnUnknownOutcome
 from core.engine import Again, Done, EmbeddedEngine
@@ -105,13 +107,22 @@ class House:
         clock: FakeClock | None = None,
         screen: Screen | None = None,
         approvers: tuple[str, ...] = (),
+        commands: Commands = BUILT_IN,
+        allow: Sequence[str] = (),
     ) -> None:
         self.clock = clock or FakeClock(manual=True)
         self.store = store or MemoryStore()
-        self.screen = screen or Screen()
+        self.screen = screen or self.new_screen()
         self.model = ScriptedModel(*script)
         self.engine = EmbeddedEngine(self.clock)
-        self.gate = Gate(self.store.notes, self.clock, open_to_all=True, per_minute=1000)
+        self.gate = Gate(
+            self.store.notes,
+            self.clock,
+            allow=allow,
+            open_to_all=True,
+            per_minute=1000,
+            commands=commands,
+        )
         self.conversations = Conversations(
             self.store,
             agent or Agent(memory=BOT_MEMORY),
@@ -121,9 +132,13 @@ class House:
             self.clock,
             self.engine.submit,
             Options("/", when_busy, on_unknown_outcome, approvers),
+            commands,
         )
         self.running: asyncio.Task[None] | None = None
         self.count = 0
+
+    def new_screen(self) -> Screen:
+        return Screen()
 
     async def __aenter__(self) -> Self:
         self.running = asyncio.create_task(self.engine.run(self.conversations.work))
@@ -351,11 +366,126 @@ async def test_commands_are_answered_beside_a_running_turn_and_never_reach_the_m
         await house.says("/help")
         await house.says("/start")
         assert "test:ada" in house.screen.shown[0] and KEY in house.screen.shown[0]
-        assert house.screen.shown[1:] == [phrases.HELP, phrases.WELCOME]
+        assert house.screen.shown[1].startswith(phrases.HELP)
+        assert house.screen.shown[2:] == [phrases.WELCOME]
         late.open.set()
         await settle(200)
         assert house.screen.shown[-1] == "done"
         assert len(house.model.requests) == 1
+
+
+async def test_a_command_of_ones_own_is_answered_once_however_often_it_comes() -> None:
+    asked: list[str] = []
+
+    async def first(call: Call, backstage: Backstage) -> object:
+        asked.append(call.argument)
+        return len(asked)
+
+    own = Command("count", "", lambda _, call: Outcome(f"{call.found}"), first=first)
+    async with House(commands=BUILT_IN.extended(own)) as house:
+        assert await house.says("/count a", "u1") == Accepted()
+        assert await house.says("/count a", "u1") == Duplicate()
+        assert (house.screen.shown, asked) == (["1"], ["a"])
+
+
+async def test_a_command_whose_answer_could_not_be_saved_runs_again() -> None:
+    asked: list[str] = []
+
+    async def first(call: Call, backstage: Backstage) -> object:
+        asked.append(call.argument)
+        if len(asked) == 1:
+            raise StoreUnavailable("full")
+        return None
+
+    own = Command("count", "", lambda _, call: Outcome("counted"), first=first)
+    async with House(commands=BUILT_IN.extended(own)) as house:
+        with pytest.raises(StoreUnavailable):
+            await house.says("/count", "u1")
+        assert await house.says("/count", "u1") == Accepted()
+        assert (house.screen.shown, len(asked)) == (["counted"], 2)
+
+
+async def test_only_the_trusted_may_interrupt_with_what_is_theirs() -> None:
+    def stop(snapshot: Snapshot, call: Call) -> Outcome:
+        return Outcome("halted", changes.stop(snapshot))
+
+    own = Command("halt", "", stop, interrupts=True, who="trusted")
+    late = Held("done")
+    async with House(late, commands=BUILT_IN.extended(own), allow=["test:bob"]) as house:
+        await house.says("a")
+        await house.says("/halt")
+        assert house.screen.shown == [phrases.NOT_FOR_YOU]
+        await house.says("/halt", sender=Sender("test:bob"))
+        await settle(200)
+        assert house.screen.shown == [phrases.NOT_FOR_YOU, "halted"]
+
+
+async def test_a_command_that_must_look_first_is_answered_where_nothing_can_be_read() -> None:
+    async def first(call: Call, backstage: Backstage) -> object:
+        return "found"
+
+    own = Command("look", "", lambda _, call: Outcome(call.found), first=first)
+    store = Faulty()
+    async with House(store=store, commands=BUILT_IN.extended(own)) as house:
+        store.loads = [SnapshotUnreadable("checksum"), SnapshotUnreadable("checksum")]
+        assert await house.says("/look") == Accepted()
+        assert house.screen.shown == [phrases.UNREADABLE, "found"]
+
+
+async def test_undo_and_retry_in_a_conversation() -> None:
+    async with House("one", "two", "three", "again") as house:
+        await house.says("a")
+        await house.says("b")
+        await house.says("/undo", "u9")
+        assert await house.says("/undo", "u9") == Duplicate()
+        assert await house.history() == [("user", "a"), ("assistant", "one")]
+        await house.says("c")
+        await house.says("/retry", "u10")
+        assert await house.says("/retry", "u10") == Duplicate()
+        assert house.screen.shown == ["one", "two", phrases.UNDONE, "three", "again"]
+        assert await house.history() == [
+            ("user", "a"),
+            ("assistant", "one"),
+            ("user", "c"),
+            ("assistant", "again"),
+        ]
+        asked = [text_of(each.blocks) for each in house.model.requests[-1].messages]
+        assert asked == ["a", "one", "c"]
+
+
+async def test_retry_after_a_turn_that_failed() -> None:
+    async with House(RuntimeError("bug"), "fine") as house:
+        await house.says("a")
+        await house.says("/retry")
+        assert house.screen.shown == [phrases.INTERNAL, "fine"]
+        assert await house.history() == [("user", "a"), ("assistant", "fine")]
+
+
+@pytest.mark.parametrize("command", ["/undo", "/retry"])
+async def test_a_running_turn_is_ended_by_undo_and_begun_anew_by_retry(command: str) -> None:
+    late = Held("late")
+    async with House(late, "anew") as house:
+        await house.says("a")
+        await house.says(command)
+        late.open.set()
+        await settle(300)
+        if command == "/undo":
+            assert house.screen.shown == [phrases.UNDONE]
+            assert await house.history() == []
+        else:
+            assert house.screen.shown == ["anew"]
+            assert await house.history() == [("user", "a"), ("assistant", "anew")]
+        assert not (await house.snapshot()).unfinished
+
+
+async def test_a_chosen_model_answers_and_outlives_a_reset() -> None:
+    agent = Agent(model="sonnet", models=("opus",), memory=BOT_MEMORY)
+    async with House("one", "two", agent=agent) as house:
+        await house.says("/model opus")
+        await house.says("a")
+        await house.says("/reset")
+        await house.says("b")
+        assert [request.model for request in house.model.requests] == ["opus", "opus"]
 
 
 async def test_an_unknown_command_is_an_ordinary_message() -> None:
@@ -729,15 +859,24 @@ async def test_a_bug_in_a_turn_hurts_only_that_turn() -> None:
 
 
 async def test_a_model_that_the_chat_chose_and_that_is_gone_is_replaced() -> None:
-    async with House("one", ModelNotFound("404"), "two") as house:
+    agent = Agent(models=("gone",), memory=BOT_MEMORY)
+    async with House("one", ModelNotFound("404"), "two", agent=agent) as house:
         await house.says("a")
-        await house.conversations.update(KEY, lambda old: replace(old, chosen={"model": "gone"}))
+        await house.says("/model gone")
         await house.says("b")
         assert [request.model for request in house.model.requests[1:]] == [
             "gone",
             "claude-sonnet-5-5",
         ]
-        assert house.screen.shown == ["one", "two"]
+        assert house.screen.shown[::2] == ["one", "two"]
+
+
+async def test_a_model_that_may_not_be_chosen_any_more_answers_no_more() -> None:
+    async with House("one", "two") as house:
+        await house.says("a")
+        await house.conversations.update(KEY, lambda old: replace(old, chosen={"model": "dear"}))
+        await house.says("b")
+        assert house.model.requests[1].model == house.model.requests[0].model
 
 
 async def test_a_configured_model_that_does_not_exist_is_the_operators_affair() -> None:

@@ -229,6 +229,7 @@ SNAPSHOTS = st.builds(
     messages=MESSAGES,
     next_seq=SMALL,
     inbox=some(INBOUNDS),
+    unanswered=some(INBOUNDS),
     turn=st.none() | TURNS,
     outbox=some(OUTBOUNDS),
     sent=some(st.builds(Sent, TEXT, some(TEXT))),
@@ -267,7 +268,9 @@ def test_the_fields_are_those_of_the_contract_and_no_others() -> None:
         *("version", "revision", "epoch", "created_at", "updated_at", "id"),
         *("model", "system_prompt", "thinking", "effort", "cwd", "chosen"),
         *("spans", "window", "messages", "next_seq"),
-        *("inbox", "turn", "outbox", "sent", "seen", "usage", "gone", "erase", "spent"),
+        *("inbox", "unanswered", "turn", "outbox", "sent", "seen", "usage", "gone", "erase"),
+        "spent",
+        "rewritten",
     )
     assert Turn.__struct_fields__ == (
         *("execution", "attempt", "first", "taken", "steps", "started", "shown", "suspended"),

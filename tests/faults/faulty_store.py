@@ -127,6 +127,21 @@ class FaultyStore:
     async def move(self, old: str, new: str) -> None:
         await self._call("move", old, lambda: self._store.move(old, new))
 
+    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
+        return await self._call(
+            "clear_aside", key or "", lambda: self._store.clear_aside(key=key, sender=sender)
+        )
+
+    async def scrub(self) -> None:
+        await self._call("scrub", "", self._store.scrub)
+
+    async def spoken_by(self, sender: str) -> AsyncIterator[str]:
+        async def listed() -> list[str]:
+            return [key async for key in self._store.spoken_by(sender)]
+
+        for key in await self._call("spoken_by", "", listed):
+            yield key
+
     async def set_aside(self, ref: SessionRef) -> None:
         await self._call("set_aside", ref.key, lambda: self._store.set_aside(ref))
 

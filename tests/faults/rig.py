@@ -245,14 +245,14 @@ class Rig:
 
     def accepted(self, how: str, inbound: Inbound) -> None:
         self.write(how, inbound.key, inbound.id, inbound.text)
-        if inbound.text == "/stop":
+        if inbound.text in ("/stop", "/undo"):
             self._note_dropped(inbound)
         if inbound.kind == "moved":
             # What was being sent is noted under a key where nothing is any more.
             self.allow_repeats()
 
     def _note_dropped(self, stop: Inbound) -> None:
-        """What a /stop took away: said before it, and now in no history, inbox or outbox."""
+        """What was taken away: said before, and now in no history, inbox or outbox."""
         left = str(
             [
                 (kept.rows.values(), kept.snapshot.inbox, kept.snapshot.outbox)
@@ -456,6 +456,9 @@ class _Screen:
             self._fail(key, part, fault.error, fault.shown)
             await asyncio.sleep(0)
         return Receipt((f"m{rig.sends}",))
+
+    async def send_file(self, key: str, part: Outbound, data: bytes, *, uncertain: bool) -> Receipt:
+        return await self.send(key, replace(part, body=f"file {part.id}"), uncertain=uncertain)
 
     def _fail(self, key: str, part: Outbound, error: BaseException, shown: bool) -> None:
         rig = self._life.rig

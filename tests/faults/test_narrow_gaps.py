@@ -114,7 +114,7 @@ async def test_what_was_set_aside_is_said_once_and_before_all_else() -> None:
     house = house_on(Unreadable(aside=[], saves=[]))
     assert await house.conversations.accept(house.inbound("/help")) == Accepted()
     said = [part.body for part in (await house.snapshot()).outbox]
-    assert said == [phrases.UNREADABLE, phrases.HELP]
+    assert said[0] == phrases.UNREADABLE and (said[1] or "").startswith(phrases.HELP)
     assert house.conversations._untold == {}
 
 
@@ -514,7 +514,8 @@ async def test_a_command_does_not_interrupt_a_turn_that_messages_do() -> None:
         await house.says("/help")
         late.open.set()
         await settle(200)
-        assert house.screen.shown == [phrases.HELP, "one"]
+        shown, answer = house.screen.shown
+        assert shown.startswith(phrases.HELP) and answer == "one"
         assert len(house.model.requests) == 1
 
 
@@ -526,7 +527,8 @@ async def test_a_stop_while_something_is_sent_and_no_turn_runs() -> None:
         assert await house.says("/stop") == Accepted()
         sent.set()
         await settle(200)
-        assert house.screen.shown == [phrases.HELP, phrases.NOTHING_TO_STOP]
+        shown, answer = house.screen.shown
+        assert shown.startswith(phrases.HELP) and answer == phrases.NOTHING_TO_STOP
 
 
 async def test_what_no_adapter_serves_stays_as_it_is() -> None:

@@ -139,6 +139,44 @@ async def commands(rig: Rig) -> None:
     rig.says("/id")
 
 
+async def undo(rig: Rig) -> None:
+    rig.says("t1")
+    await rig.run()
+    rig.hold("t2")
+    rig.says("t2")
+    await rig.run()
+    rig.says("/undo")
+    await rig.run()
+    rig.release()
+    rig.says("t3")
+    await rig.run()
+    rig.says("/undo")
+
+
+async def retry(rig: Rig) -> None:
+    rig.says("t1 tool")
+    await rig.run()
+    rig.says("/retry")
+    await rig.run()
+    rig.hold("t2")
+    rig.says("t2")
+    await rig.run()
+    rig.says("/retry")
+    await rig.run()
+    rig.release()
+
+
+async def export(rig: Rig) -> None:
+    rig.says("t1")
+    await rig.run()
+    rig.hold("t2")
+    rig.says("t2")
+    await rig.run()
+    rig.says("/export json")
+    await rig.run()
+    rig.release()
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     ordinary,
     tool_turn,
@@ -152,6 +190,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     first_message,
     two_chats,
     commands,
+    undo,
+    retry,
+    export,
 )
 scenarios = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 

@@ -81,9 +81,22 @@ class _Chat:
     def _has_reply(self, event: Event) -> bool:
         if tokens(event.text):
             return any(set(tokens(event.text)) <= set(tokens(each.text)) for each in self.shown)
+        if event.text == "/retry" and self._is_answered_anew(event):
+            return True
         return event.text.startswith("test:") or any(
             f".{event.name}." in each.name for each in self.shown
         )
+
+    def _is_answered_anew(self, retry: Event) -> bool:
+        """By an answer, which may have been seen before the platform was told of the /retry; or
+        one is kept that could not be sent."""
+        at = next(index for index, each in enumerate(self.events) if each.name == retry.name)
+        shown = [each.text for each in self.events[at:] if each.what == "shown"]
+        kept = [part.body or "" for snapshot in self.stored for part in snapshot.undelivered]
+        return any(tokens(text) for text in shown + kept)
+
+    def _retries(self) -> int:
+        return sum(event.text == "/retry" for event in self.accepted.values())
 
     def _is_excused(self, event: Event) -> bool:
         """By an apology, by a later /reset or /stop, or because it could not be sent."""
@@ -124,7 +137,7 @@ class _Chat:
             for token in tokens(event.text):
                 answers.setdefault(token, set()).add(event.name.rpartition(".")[0])
         for token, turns in answers.items():
-            if len(turns) > 1 and token not in self._unknown():
+            if len(turns) > 1 + self._retries() and token not in self._unknown():
                 yield f"twice: {token} was answered by the turns {sorted(turns)}"
 
     def _unknown(self) -> set[str]:
@@ -186,7 +199,7 @@ class _Chat:
     def tools(self) -> Iterator[str]:
         runs = Counter(event.name for event in self.events if event.what == "tool")
         for token, times in runs.items():
-            if times > 1 and token not in self._unknown():
+            if times > 1 + self._retries() and token not in self._unknown():
                 yield f"tool: it ran {times} times for {token}"
 
 

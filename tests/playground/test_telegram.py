@@ -44,6 +44,7 @@ from playground.telegram import (
     ResetBefore,
     Telegram,
 )
+from playground.telegram_chats import Upload
 
 NOT_FOUND = "Message thread not found"
 
@@ -556,6 +557,30 @@ async def test_chats_and_commands(telegram: Telegram, bot: Bot) -> None:
     assert await bot.get_my_commands(language_code="de") == ()
 
 
+async def test_a_document_is_a_file_with_a_caption(telegram: Telegram, bot: Bot) -> None:
+    alice = telegram.person("Alice")
+    sent = await bot.send_document(alice.id, InputFile(b"\xff\x00", "a.bin"), caption=" all ")
+    assert sent.document is not None and sent.caption == "all"
+    assert (sent.document.file_name, sent.document.file_size) == ("a.bin", 2)
+    assert telegram.files(alice) == {"a.bin": b"\xff\x00"}
+    with pytest.raises(BadRequest, match="File must be non-empty"):
+        await bot.send_document(alice.id, InputFile(b"", "a.bin"))
+    answer = await raw(telegram, "sendDocument", data={"chat_id": str(alice.id), "document": "x"})
+    assert answer.json()["description"] == "Bad Request: there is no document in the request"
+    entity = json.dumps([{"type": "bold", "offset": 0, "length": 1}])
+    form = {"chat_id": str(alice.id), "caption": "all", "caption_entities": entity}
+    answer = await raw(telegram, "sendDocument", data=form, files={"document": ("b", b"1")})
+    assert answer.json()["result"]["caption_entities"][0]["type"] == "bold"
+
+
+async def test_a_document_may_be_too_large(
+    telegram: Telegram, bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("playground.telegram_methods.MAX_UPLOAD", 10)
+    with pytest.raises(NetworkError, match=r"(?i)request entity too large"):
+        await bot.send_document(telegram.person("Alice").id, InputFile(b"x" * 11, "a"))
+
+
 # The wire
 
 
@@ -589,9 +614,9 @@ async def test_every_kind_of_request_is_understood(telegram: Telegram, bot: Bot)
     ]
     assert [answer.status_code for answer in answers] == [200] * 4
     assert [m.text for m in telegram.sent(alice)] == ["[1]"] * 4
-    assert telegram.calls[-1].params["file"] == {"file": "a.txt", "bytes": 2}
-    with pytest.raises(InvalidToken):  # what the client makes of 404, and files are left out here
-        await bot.send_document(alice.id, InputFile(b"abc", "a.txt"))
+    assert telegram.calls[-1].params["file"] == Upload("a.txt", b"\xff\x00")
+    with pytest.raises(InvalidToken):  # what the client makes of 404; such a method is left out
+        await bot.send_photo(alice.id, InputFile(b"abc", "a.png"))
     for body in (b"text=%ff", b"text=\xff"):
         head = {"content-type": "application/x-www-form-urlencoded"}
         answer = await raw(telegram, "sendMessage", content=body, headers=head)

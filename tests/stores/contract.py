@@ -14,6 +14,7 @@ gives a store that is empty, and closed. The flags say what a store leaves out o
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -30,7 +31,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from core import changes, outbox
-from core.blobs import GRACE_MS, MAX_BYTES
+from core.blobs import GRACE_MS, MAX_BYTES, id_of
+from core.clock import SystemClock
 from core.errors import (
     BlobUnreadable,
     InvalidKey,
@@ -39,9 +41,11 @@ from core.errors import (
     StaleSnapshot,
     StoreUnavailable,
 )
+from core.forget import forget
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Message, Outbound, Role, Sender, encode_blocks, text_block
 from core.snapshot import Pending, Sent, Snapshot, Suspension, Turn, Usage, stored
+from core.snapshots import Snapshots
 from core.store import Blob, BotStore, SessionRef, SessionStore, Summary
 from core.usage import QUARTER, UNIT, Spent, Sum
 
@@ -151,6 +155,10 @@ def rich() -> Snapshot:
             ),
             replace(inbound("in-4"), blocks=Raw(b'[{"type":"image"}]')),
         ),
+        unanswered=(
+            inbound("no-1", "é" * 500),
+            replace(inbound("no-2", ""), blocks=text("a photo " * 100)),
+        ),
         turn=Turn(
             execution="exec-1",
             attempt=2,
@@ -235,6 +243,12 @@ class Chat:
         )
         part = done.outbox[-1].id
         return await self.update(lambda value: outbox.delivered(value, part, ("5",)))
+
+
+def delivered_all(value: Snapshot) -> Snapshot:
+    while part := value.next_part:
+        value = outbox.delivered(value, part.id, ("1",))
+    return value
 
 
 async def keys(store: BotStore) -> list[str]:
@@ -510,6 +524,10 @@ class StoreContract(SessionStoreContract):
     async def spoil_blob(self, store: BotStore, place: Path, id: str) -> None:
         """Damage the bytes of a blob."""
         pytest.skip("this store cannot hold anything damaged")
+
+    async def bytes_of(self, place: Path) -> bytes:
+        """All that the store has in files; b"" when it has none."""
+        return b""
 
     # ------------------------------------------------------------------ load, save, clear
 
@@ -890,6 +908,135 @@ class StoreContract(SessionStoreContract):
         with pytest.raises(StaleSnapshot):
             await store.save(ref("t:1"), begun(), replaces=None)
 
+    # ------------------------------------------------------------------ forgetting a person
+
+    async def test_several_speakers_of_a_row_are_kept(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        for number, sender in enumerate(("telegram:1", "telegram:2")):
+            said = replace(inbound(f"in-{number}"), sender=Sender(sender), group=True)
+            await chat.update(partial(changes.accept, inbound=said))
+        value = await chat.update(partial(changes.start, execution="x", now=1, memory=BOT_MEMORY))
+        (row,) = value.rows
+        assert (row.sender, row.senders) == ("telegram:2", ("telegram:1", "telegram:2"))
+        assert await store.load(ref("t:1")) == stored(value)
+
+    async def test_a_rewritten_row_takes_the_place_of_the_other(self, store: BotStore) -> None:
+        chat = Chat(store, "t:1")
+        for _ in range(12):
+            await chat.turn(SHORT)
+        id = await store.blobs.put("t:1", b"image", "image/png")
+        asked = replace(inbound("in-9"), blocks=image(id))
+        await chat.update(partial(changes.accept, inbound=asked))
+        await chat.update(partial(changes.start, execution="x", now=1, memory=SHORT))
+        fence = changes.Fence(EPOCH, "x")
+        await chat.update(lambda value: changes.commit(value, fence, [text("re")], [], Usage(), 2))
+        rows = [row async for row in store.archive(ref("t:1"))]
+        seen = next(row for row in rows if id.encode() in bytes(row.blocks))
+        without = (replace(seen, blocks=text("marked")),)
+
+        def unseen(value: Snapshot) -> Snapshot:
+            kept = tuple(without[0] if row.seq == seen.seq else row for row in value.messages)
+            return replace(value, messages=kept, rewritten=without)
+
+        await chat.update(unseen)
+        assert await store.blobs.get(id) is None
+        rows = [row async for row in store.archive(ref("t:1"))]
+        changed = tuple(replace(row, blocks=text("marked"), sender="x") for row in rows[-4:])
+
+        def rewrite(value: Snapshot) -> Snapshot:
+            there = {row.seq: row for row in changed}
+            kept = tuple(there.get(row.seq, row) for row in value.messages)
+            return replace(value, messages=kept, rewritten=changed)
+
+        value = await chat.update(rewrite)
+        assert await store.load(ref("t:1")) == stored(value) and stored(value).rewritten == ()
+        after = [row async for row in store.archive(ref("t:1"))]
+        assert [row.seq for row in after] == [row.seq for row in rows]
+        assert after[-4:] == list(changed)
+        assert after[:-4] == rows[:-4]
+
+    async def test_where_a_person_has_spoken(self, store: BotStore) -> None:
+        async def found(sender: str) -> list[str]:
+            return sorted([key async for key in store.spoken_by(sender)])
+
+        for key, sender in (("t:1", "telegram:1"), ("t:2", "telegram:11"), ("t:3", "telegram:1")):
+            chat = Chat(store, key)
+            said = replace(inbound("in-1", f'"{sender}0"'), sender=Sender(sender))
+            await chat.update(partial(changes.accept, inbound=said))
+        assert await found("telegram:1") == ["t:1", "t:3"]
+        await Chat(store, "t:3").update(changes.stop)
+        assert await found("telegram:1") == ["t:1", "t:3"], "it could be asked again"
+        await Chat(store, "t:3").update(lambda value: changes.reset(value, EPOCH))
+        assert await found("telegram:1") == ["t:1"]
+        await Chat(store, "t:1").update(
+            partial(changes.start, execution="x", now=1, memory=BOT_MEMORY)
+        )
+        assert await found("telegram:1") == ["t:1"]
+        await store.set_aside(ref("t:1"))
+        assert await found("telegram:1") == []
+        assert await found('tele"gram') == []
+
+    async def test_what_was_set_aside_can_be_deleted(self, store: BotStore) -> None:
+        for key, sender in (("t:1", "telegram:1"), ("t:2", "telegram:2"), ("t:3", "telegram:1")):
+            chat = Chat(store, key)
+            id = await store.blobs.put(key, key.encode(), "image/png")
+            said = replace(inbound("in-1"), sender=Sender(sender), blocks=image(id))
+            await chat.update(partial(changes.accept, inbound=said))
+            await store.set_aside(ref(key))
+            await store.clear(ref(key))
+        ids = [id_of(key) for key in (b"t:1", b"t:2", b"t:3")]
+        assert await store.clear_aside(sender="telegram:9", key="t:9") == 0
+        assert [await store.blobs.get(id) is not None for id in ids] == [True] * 3
+        assert await store.clear_aside(sender="telegram:1") == 2
+        assert [await store.blobs.get(id) is not None for id in ids] == [False, True, False]
+        assert await store.clear_aside(key="t:2") == 1
+        assert await store.clear_aside(key="t:2", sender="telegram:1") == 0
+        assert await store.blobs.get(ids[1]) is None
+
+    async def test_of_what_is_forgotten_no_byte_is_left(
+        self, store: BotStore, tmp_path: Path
+    ) -> None:
+        """Also where others' rows lay beside, and pages were split and joined meanwhile."""
+        words = {key: f"{key[-1]}word" * 20 for key in ("t:1", "t:2", "t:3")}
+        chance = random.Random(4)
+        chats = {key: Chat(store, key) for key in words}
+        for number in range(60):
+            key = chance.choice(list(words))
+            sender = Sender("telegram:1" if key == "t:1" else "telegram:2")
+            said = words[key] * chance.choice((1, 3, 20, 90))
+            id = await store.blobs.put(key, f"{words[key]} {number}".encode(), "image/png")
+            asked = replace(
+                inbound(f"{key}-{number}", said), sender=sender, blocks=image(id), group=True
+            )
+            await chats[key].update(partial(changes.accept, inbound=asked))
+            if number % 4:
+                await chats[key].update(
+                    partial(changes.start, execution=f"x{number}", now=1, memory=BOT_MEMORY)
+                )
+                await chats[key].update(
+                    partial(
+                        changes.commit,
+                        fence=changes.Fence(EPOCH, f"x{number}"),
+                        blocks=[text(f"re {said}")],
+                        bodies=[said],
+                        usage=Usage(),
+                        now=2,
+                    )
+                )
+                await chats[key].update(delivered_all)
+        kept = await self.bytes_of(tmp_path)
+        snapshots = Snapshots(store, SystemClock(), ref)
+        gone = await forget(store, snapshots, ref, "telegram:1", "[removed]")
+        await store.scrub()
+        assert (gone.conversations, gone.unreadable) == (1, 0)
+        left = await self.bytes_of(tmp_path)
+        assert b"1word" not in left and b'telegram:1"' not in left
+        if kept:
+            assert b"1word" in kept and b"2word" in left and b"3word" in left
+        assert await store.load(ref("t:1")) is None
+        for key in ("t:2", "t:3"):
+            assert [row async for row in store.archive(ref(key))]
+
     @pytest.mark.parametrize("damage", ["spoil", "age"])
     async def test_set_aside_frees_the_key(
         self, store: BotStore, tmp_path: Path, damage: str
@@ -1102,6 +1249,11 @@ class StoreContract(SessionStoreContract):
         await chat.update(partial(changes.accept, inbound=asked))
         await chat.update(partial(changes.start, execution="x", now=1, memory=BOT_MEMORY))
         await chat.update(changes.stop)
+        assert [await store.blobs.get(id) is not None for id in ids] == [True, True], "for a /retry"
+        await chat.update(lambda value: replace(value, unanswered=()))
+        await chat.update(partial(changes.accept, inbound=inbound("in-2")))
+        await chat.update(partial(changes.start, execution="y", now=1, memory=BOT_MEMORY))
+        await chat.update(lambda value: replace(changes.stop(value), updated_at=2**42 + GRACE_MS))
         assert [await store.blobs.get(id) is not None for id in ids] == [True, False]
 
     async def test_a_blob_that_is_sent_is_used(self, store: BotStore) -> None:

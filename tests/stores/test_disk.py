@@ -72,6 +72,9 @@ class TestDiskStore(StoreContract):
     def open(self, place: Path) -> BotStore:
         return DiskStore(place / "chats")
 
+    async def bytes_of(self, place: Path) -> bytes:
+        return b"".join(file.read_bytes() for file in place.rglob("*") if file.is_file())
+
     async def spoil(self, store: BotStore, place: Path, key: str) -> None:
         file = file_of(place / "chats", key)
         file.write_bytes(file.read_bytes().replace(b'"epoch"', b'"epocH"'))

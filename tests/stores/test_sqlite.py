@@ -82,8 +82,31 @@ class TestSQLiteStore(StoreContract):
         )
         edit(place / NAME, "UPDATE sessions SET crc = crc32(head) WHERE key = ?", key)
 
+    async def bytes_of(self, place: Path) -> bytes:
+        return b"".join(file.read_bytes() for file in place.iterdir())
+
     async def spoil_blob(self, store: BotStore, place: Path, id: str) -> None:
         edit(place / NAME, "UPDATE blobs SET data = ? WHERE id = ?", b"dada", id)
+
+
+async def test_a_scrub_wants_the_log_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / NAME
+    with pytest.raises(StoreUnavailable, match="not open for writing"):
+        await SQLiteStore(path).scrub()
+    async with SQLiteStore(path) as store:
+        monkeypatch.setattr("stores.sqlite.forget.IN_MEMORY", 0)
+        await store.scrub()
+        await store.notes.put("n", b"1", was=None)
+        with behind(path) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM notes").fetchone()
+            await store.notes.put("n", b"2", was=b"1")
+            with pytest.raises(StoreUnavailable):
+                await store.scrub()
+        await store.scrub()
+        assert await store.notes.get("n") == b"2"
 
 
 @pytest.fixture
@@ -740,6 +763,7 @@ async def test_the_head_stays_small(store: SQLiteStore, path: Path) -> None:
         inbox=tuple(inbound(f"in{number}", chr(65 + number) * 16_000) for number in range(20)),
         outbox=tuple(Outbound(f"out{number}", str(number) * 4000) for number in range(40)),
         sent=(),
+        unanswered=(),
     )
     await store.save(ref("t:1"), value, replaces=None)
     head, bodies = lengths()

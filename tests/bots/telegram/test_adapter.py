@@ -101,6 +101,9 @@ class TestContract(AdapterContract):
     async def screen(self) -> list[str]:
         return self.server.texts(self.alice)
 
+    async def files(self) -> dict[str, bytes]:
+        return self.server.files(self.alice)
+
     async def press(self, label: str) -> None:
         assert self.server.choose(self.alice, label), "the bot does not ask for presses"
 
@@ -132,6 +135,9 @@ class TestScopesContract(TestContract):
 
     async def labels(self) -> list[str]:
         return [label for _, labels in self.server.buttons(self.place) for label in labels]
+
+    async def files(self) -> dict[str, bytes]:
+        return self.server.files(self.place)
 
 
 class TestSending:

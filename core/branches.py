@@ -1,0 +1,88 @@
+"""Going back: the last exchange taken back, or asked once more. Pure functions on a Snapshot.
+
+What is taken back leaves the spans, so it is history no more: it is neither sent nor exported. Its
+rows stay stored, unchanged, until a reset or a forget deletes them.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from core import history
+from core.changes import abandoned, stop
+from core.messages import Inbound, Message, Sender, decode_blocks, encode_blocks
+from core.snapshot import Snapshot, Span
+
+
+def undo(snapshot: Snapshot) -> Snapshot:
+    """Takes back what was said last, and its answer: what is being answered or waits to be, else
+    what could not be answered, else the last exchange. The snapshot itself: there is nothing.
+
+    Only what requests still see is taken back.
+    """
+    if snapshot.turn or snapshot.inbox:
+        return replace(stop(snapshot), unanswered=())
+    if snapshot.unanswered:
+        return replace(snapshot, unanswered=())
+    left, _ = _without_last(snapshot)
+    return left
+
+
+def ask_again(snapshot: Snapshot, asked: Inbound) -> Snapshot:
+    """What was said last is to be answered anew, as if it had not been. The snapshot itself: there
+    is nothing, or it waits for its first answer already.
+
+    :param asked: who asks for it, and where
+    """
+    if snapshot.turn:
+        # Its messages are in the inbox still; what it has done so far was not right.
+        return replace(abandoned(snapshot, snapshot.turn), inbox=snapshot.inbox, unanswered=())
+    if snapshot.inbox:
+        return snapshot
+    if snapshot.unanswered:
+        return replace(snapshot, inbox=snapshot.unanswered, unanswered=())
+    left, exchange = _without_last(snapshot)
+    if left is snapshot:
+        return snapshot
+    return replace(left, inbox=tuple(_said_in(exchange, asked)))
+
+
+def _without_last(snapshot: Snapshot) -> tuple[Snapshot, tuple[Message, ...]]:
+    """Without the last exchange; and that."""
+    index = history.last_exchange(snapshot.messages)
+    if index is None:
+        return snapshot, ()
+    kept, exchange = snapshot.messages[:index], snapshot.messages[index:]
+    spans = _cut(snapshot.spans, exchange[0].seq)
+    return replace(snapshot, messages=kept, spans=spans), exchange
+
+
+def _cut(spans: tuple[Span, ...], seq: int) -> tuple[Span, ...]:
+    """Without the rows from this one on, which are at the end of what is read."""
+    first, last = spans[-1]
+    return spans[:-1] if seq <= first else (*spans[:-1], (first, min(last, seq - 1)))
+
+
+def _said_in(exchange: tuple[Message, ...], asked: Inbound) -> list[Inbound]:
+    """What people said in it, to be asked again: more than one message when some joined later.
+
+    The blocks stay as they are: a name that stands before a text stands there already.
+    """
+    said = []
+    for row in exchange:
+        blocks = [each for each in decode_blocks(row.blocks) if each.get("type") != "tool_result"]
+        if row.role == "user" and row.sender is not None and blocks:
+            said.append(
+                Inbound(
+                    id=f"{asked.id}.{row.seq}",
+                    key=asked.key,
+                    kind="message",
+                    sender=Sender(row.sender),
+                    text="",
+                    blocks=encode_blocks(blocks),
+                    message_id=row.message_ids[-1] if row.message_ids else None,
+                    group=asked.group,
+                    at=row.at,
+                )
+            )
+    return said
