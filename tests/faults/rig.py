@@ -245,7 +245,7 @@ class Rig:
 
     def accepted(self, how: str, inbound: Inbound) -> None:
         self.write(how, inbound.key, inbound.id, inbound.text)
-        if inbound.text in ("/stop", "/undo"):
+        if inbound.text in ("/stop", "/undo", "/forget yes"):
             self._note_dropped(inbound)
         if inbound.kind == "moved":
             # What was being sent is noted under a key where nothing is any more.

@@ -177,6 +177,18 @@ async def export(rig: Rig) -> None:
     rig.release()
 
 
+async def forget(rig: Rig) -> None:
+    rig.says("t1")
+    await rig.run()
+    rig.hold("t2")
+    rig.says("t2")
+    await rig.run()
+    rig.says("/forget yes")
+    await rig.run()
+    rig.release()
+    rig.says("t3")
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     ordinary,
     tool_turn,
@@ -193,6 +205,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     undo,
     retry,
     export,
+    forget,
 )
 scenarios = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 
