@@ -26,7 +26,7 @@ from core.model import ModelClient
 from core.opening import StoreChoice, claude, opened, parted, reference
 from core.reply import Reply, Show, Stream
 from core.session import Session
-from core.snapshot import Snapshot
+from core.snapshot import Snapshot, stored
 from core.snapshots import new_id
 from core.store import SessionRef, SessionStore
 from core.turn import Approve
@@ -217,7 +217,7 @@ class _Remembered:
         kept = self._kept.get(ref.key)
         if (kept and kept.revision) != replaces:
             raise StaleSnapshot(f"{ref.key}: another revision is stored, not {replaces}")
-        self._kept[ref.key] = snapshot
+        self._kept[ref.key] = stored(snapshot)
 
     async def clear(self, ref: SessionRef) -> None:
         self._kept.pop(ref.key, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -17,7 +18,10 @@ from core.line import WAITING_LIMIT
 from core.messages import text_of
 from core.model import Answer, Request
 from core.opening import derived_key
+from core.runtime import _Remembered
+from core.store import SessionStore
 from tests.core.fakes import DictStore, FakeClock, Script, ScriptedModel, said, settle
+from tests.stores.contract import SessionStoreContract
 
 AGENT = Agent(name="assistant", model="anthropic/claude-x", instructions="Be helpful.")
 ALICE = replace(AGENT, session_id="alice")
@@ -192,6 +196,13 @@ async def test_what_the_agent_says_holds_for_an_old_conversation_too() -> None:
     session = await play.session(ALICE)
     await session.run("c")
     assert client.requests[1].model == "claude-y"
+
+
+class TestRemembered(SessionStoreContract):
+    """What a runtime without a store has in its place is one, too."""
+
+    def open(self, place: Path) -> SessionStore:
+        return _Remembered()
 
 
 # ---------------------------------------------------------------------- several at once

@@ -85,7 +85,8 @@ class Written:
         kept = self.kept.get(ref.key)
         if (kept and kept.revision) != replaces:
             raise StaleSnapshot(ref.key)
-        self.kept[ref.key] = value
+        # As a load shall give it back: without what only this save was to know.
+        self.kept[ref.key] = snapshot.stored(value)
 
     async def clear(self, ref: SessionRef) -> None:
         self.calls.append(("clear", ref))
