@@ -39,6 +39,7 @@ from core.phrases import ENGLISH, Wording
 from core.snapshot import Snapshot, Suspension, Turn
 from core.snapshots import Snapshots, new_id
 from core.spending import Paid, Purse, Spending
+from core.store import Blobs
 from core.turn import Finished, Place, Suspended, run_turn
 
 MAX_ATTEMPTS: Final = 3
@@ -73,6 +74,7 @@ class Answering:
         spending: Spending,
         approvers: tuple[str, ...] = (),
         say: Wording = ENGLISH,
+        blobs: Blobs | None = None,
     ) -> None:
         self._snapshots = snapshots
         self._pace = pace
@@ -84,6 +86,7 @@ class Answering:
         self._when_busy = when_busy
         self._approvers = approvers
         self._say = say
+        self._blobs = blobs
         self._last_attempt = asyncio.Lock()
         self._told_no_model: dict[str, float] = {}
         self._told_budget: OrderedDict[str, str] = OrderedDict()
@@ -228,6 +231,7 @@ class Answering:
             configured=self._agent.model,
             place=Place(session_key=key, execution=fence.execution, sender=asked.sender.id),
             clock=self._clock,
+            blobs=self._blobs,
         )
 
     def _expired(self, before: Snapshot, adapter: Adapter) -> Snapshot:

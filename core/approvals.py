@@ -51,13 +51,15 @@ def needed(tool: Tool | None, call: ToolCall) -> bool:
     refused as they are."""
     if tool is None or tool.needs_approval is False:
         return False
-    try:
-        given = msgspec.convert(call.input, tool.arguments)
-    except msgspec.ValidationError:
-        return False
+    arguments = dict(call.input)
+    if tool.arguments is not None:
+        try:
+            given = msgspec.convert(call.input, tool.arguments)
+        except msgspec.ValidationError:
+            return False
+        arguments = {field: getattr(given, field) for field in given.__struct_fields__}
     if tool.needs_approval is True:
         return True
-    arguments = {field: getattr(given, field) for field in given.__struct_fields__}
     try:
         return bool(tool.needs_approval(arguments))
     except Exception as error:

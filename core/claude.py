@@ -182,6 +182,8 @@ def encode_request(request: Request) -> bytes:
             options["tool_choice"] = {"type": "none"}
     if request.thinking:
         options["thinking"] = {"type": request.thinking}
+    if request.container:
+        options["container"] = request.container
     if request.effort:
         options["output_config"] = {"effort": request.effort}
     # A history may have a thousand rows: two pieces for each, in one go, and joined once.

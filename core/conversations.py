@@ -128,6 +128,7 @@ class Conversations:
             approvers=options.approvers,
             spending=self._spending,
             say=options.say,
+            blobs=store.blobs,
         )
         self._busy: dict[str, _Busy] = {}
         self._moves = Moves()

@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from core.messages import Message, decode_blocks, encode_blocks
+from core.pairs import paired
 
 INTERRUPTED: Final = "interrupted, outcome unknown"
 
@@ -29,6 +30,11 @@ def calls(message: Message) -> list[Block]:
     if message.role != "assistant" or not _may_hold(message, b"tool_use"):
         return []
     return [block for block in decode_blocks(message.blocks) if block.get("type") == "tool_use"]
+
+
+def used_tools(messages: Sequence[Message]) -> bool:
+    """Whether there is a call or a result of one in them."""
+    return any(_may_hold(each, b"tool_use") or _may_hold(each, b"tool_result") for each in messages)
 
 
 def result(call_id: str, content: object, *, error: bool = False) -> Block:
@@ -81,10 +87,12 @@ def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The same history, made valid; itself when it is. Idempotent.
 
     An unanswered call gets the result "interrupted, outcome unknown", a result without its call
-    is removed, and so is an empty message and what precedes the first message of a person.
+    is removed, and so is an empty message and what precedes the first message of a person. Calls
+    that the provider runs itself keep their results, see `pairs.py`.
     """
     if _is_plain(messages):
         return tuple(messages)
+    messages = paired(messages, list(exchanges(messages)))
     repaired: list[Message] = []
     waiting: list[str] = []
     for message in messages:
@@ -113,7 +121,7 @@ def _is_plain(messages: Sequence[Message]) -> bool:
         return False
     # One byte is found much faster than several, and most messages have not even that one.
     for blocks in map(bytes, [message.blocks for message in messages]):
-        if len(blocks) < 8 or (_UNDERSCORE in blocks and b'"tool_' in blocks):
+        if len(blocks) < 8 or (_UNDERSCORE in blocks and b"tool_" in blocks):
             return False
     return True
 

@@ -30,6 +30,7 @@ class Request(msgspec.Struct, frozen=True):
     :param use_tools: False: the tools stand in the prompt, but must not be called
     :param thinking: ``adaptive``, ``disabled``, or None for the model's own default
     :param effort: ``low`` ... ``max``, or None for the model's own default
+    :param container: where the provider has run code for this turn already
     """
 
     model: str
@@ -41,6 +42,7 @@ class Request(msgspec.Struct, frozen=True):
     thinking: str | None = None
     effort: str | None = None
     provider: str = ""
+    container: str | None = None
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -57,6 +59,7 @@ class Answer(msgspec.Struct, frozen=True):
     :param blocks: the content blocks, verbatim: a JSON array
     :param text: the text blocks, joined
     :param stop_reason: as the provider names it; may be one we do not know
+    :param container: where the provider runs code for this turn
     """
 
     blocks: msgspec.Raw
@@ -64,6 +67,7 @@ class Answer(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...]
     stop_reason: str
     usage: Usage
+    container: str | None = None
 
 
 @runtime_checkable

@@ -235,6 +235,8 @@ class Session:
             approve=self._approve,
             place=Place(session_key=self._ref.key, execution=execution, sender=sender),
             clock=self._clock,
+            # A store of somebody's own need not have them.
+            blobs=getattr(self._store, "blobs", None),
         )
         assert isinstance(finished, Finished), "who is asked at once suspends nothing"
         said: list[tuple[Role, msgspec.Raw]] = [(step.role, step.blocks) for step in asked]

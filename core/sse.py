@@ -51,8 +51,13 @@ class _Usage(msgspec.Struct):
         )
 
 
+class _Container(msgspec.Struct):
+    id: str
+
+
 class _Start(msgspec.Struct):
     usage: _Usage = msgspec.field(default_factory=_Usage)
+    container: _Container | None = None
 
 
 class _Delta(msgspec.Struct):
@@ -63,6 +68,7 @@ class _Delta(msgspec.Struct):
     signature: str = ""
     citation: dict[str, Any] | None = None
     stop_reason: str | None = None
+    container: _Container | None = None
 
 
 class _Error(msgspec.Struct):
@@ -139,6 +145,7 @@ class Assembly:
         self._broken: set[int] = set()
         self._usage = _Usage()
         self._stop_reason: str | None = None
+        self._container: str | None = None
         self.done = False
 
     def feed(self, chunk: bytes) -> None:
@@ -181,6 +188,7 @@ class Assembly:
             calls=tuple(calls),
             stop_reason=self._stop_reason or "unknown",
             usage=self._usage.counted(),
+            container=self._container,
         )
 
     def billed(self) -> Usage | None:
@@ -208,9 +216,11 @@ class Assembly:
             self._pieces[event.index] = {}
         elif event.type == "message_start" and event.message:
             self._count(event.message.usage)
+            self._run_in(event.message.container)
         elif event.type == "message_delta":
             if event.delta:
                 self._stop_reason = event.delta.stop_reason or self._stop_reason
+                self._run_in(event.delta.container)
             if event.usage:
                 self._count(event.usage)
         elif event.type == "message_stop":
@@ -225,6 +235,10 @@ class Assembly:
             value = getattr(usage, field)
             if value is not None:
                 setattr(self._usage, field, value)
+
+    def _run_in(self, container: _Container | None) -> None:
+        if container is not None:
+            self._container = container.id
 
     def _extend(self, index: int, delta: _Delta) -> None:
         pieces = self._pieces.get(index)

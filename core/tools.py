@@ -1,29 +1,22 @@
-"""Tools: Python functions that a model may call.
+"""Tools: Python functions and classes that a model may call.
 
 A tool's schema comes from its type hints, its description from its docstring; what the model
 sends is checked against the schema before the function sees it. Nothing here decides which tools an
-agent has, or runs several of them: that is the turn's affair.
+agent has (that is its list), or runs one (`registry.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import json
 import re
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, Final, cast, get_type_hints, overload
+from typing import Any, Final, cast, overload
 
 import msgspec
 
-from core import history
-from core.errors import ToolError
-from core.events import trouble
-from core.messages import clean
-from core.model import ToolCall
+from core.schema import described, schema_of, signature
 
 DEFAULT_TIMEOUT: Final = 60.0
-MAX_RESULT_CHARACTERS: Final = 100_000
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -48,6 +41,8 @@ NeedsApproval = bool | Callable[[Mapping[str, Any]], bool]
 
 class Tool(msgspec.Struct, frozen=True):
     """
+    :param arguments: what the model must send; None: whatever it sends, as one mapping of the name
+        `arguments`
     :param repeatable: after a crash in the middle of a call it is run again; others are reported
         to the model as interrupted
     :param timeout: seconds
@@ -56,11 +51,14 @@ class Tool(msgspec.Struct, frozen=True):
         anywhere in its tree shares no object with any other run
     :param made_by: the class whose objects are called; `function` is then its `__call__`
     :param needs_approval: whether a person must allow each call, or those with such arguments
+    :param max_calls: how often it may be called in one turn; None: as often as the turn allows
+    :param server: the model's provider runs it; no call of it ever comes to us
+    :param origin: where it is from, for people; empty: from the program itself
     """
 
     name: str
     function: Callable[..., Any]
-    arguments: type[msgspec.Struct]
+    arguments: type[msgspec.Struct] | None
     context_parameter: str | None
     repeatable: bool
     timeout: float
@@ -68,6 +66,9 @@ class Tool(msgspec.Struct, frozen=True):
     stateful: bool = False
     made_by: type | None = None
     needs_approval: NeedsApproval = False
+    max_calls: int | None = None
+    server: bool = False
+    origin: str = ""
 
 
 @overload
@@ -82,6 +83,7 @@ def tool(
     timeout: float = DEFAULT_TIMEOUT,
     stateful: bool | None = None,
     needs_approval: NeedsApproval = False,
+    max_calls: int | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -94,43 +96,118 @@ def tool(
     timeout: float = DEFAULT_TIMEOUT,
     stateful: bool | None = None,
     needs_approval: NeedsApproval = False,
+    max_calls: int | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function, or of a class.
+    """Make a tool of a function, or of a class whose objects can be called.
 
     ::
 
         @tool
-        async def weather(city: Annotated[str, Meta(description="its English name")]) -> str:
-            \"\"\"Today's weather in a city.\"\"\"
+        async def weather(city: str) -> str:
+            \"\"\"Today's weather in a city.
 
-    A function that is not `async` runs in a thread; when it exceeds its time, its result is not
-    waited for, but the thread cannot be stopped.
+            :param city: its English name
+            \"\"\"
 
-    Of a class the model calls an object: its `__call__` has the parameters. The object is built,
-    without arguments, for the first call of an execution, and is gone with it::
-
-        class Notebook:
-            \"\"\"Take a note, and read all that were taken.\"\"\"
+        class Counter:
+            \"\"\"Counts.\"\"\"
 
             def __init__(self) -> None:
-                self.notes: list[str] = []
+                self.count = 0
 
-            async def __call__(self, note: str) -> list[str]: ...
+            def __call__(self, by: int = 1) -> int:
+                self.count += by
+                return self.count
 
-        notebook = tool(name="notebook")(Notebook)
+        counter = tool(name="counter")(Counter)
+
+    A function that is not `async` runs in a thread; when it exceeds its time, its result is not
+    waited for, but the thread cannot be stopped. Of a class the model calls an object: its
+    `__call__` has the parameters. The object is built, without arguments, for the first call of an
+    execution, and is gone with it.
 
     :param stateful: see `Tool`; None: a class is, a function is not. A class that says False has
         one object for all runs, as long as no other tool of theirs is stateful
+    :param max_calls: how often it may be called in one turn; None: as often as the turn allows
     :param needs_approval: True, or a function of the checked arguments by their names: a person
         must allow such a call before it runs
-    :raises TypeError: a parameter has no type hint, or one that has no JSON schema
-    :raises ValueError: a name that no model may call: letters, digits, - and _ only
+    :raises TypeError: a parameter has no type hint, or one that has no JSON schema; a class whose
+        objects cannot be called, or that wants arguments
+    :raises ValueError: a name that no model may call: letters, digits, - and _ only; a bound that
+        lets nothing through
     """
+    options = _Options(name, repeatable, timeout, stateful, needs_approval, max_calls)
     if function is None:
-        return lambda decorated: _made(
-            decorated, name, repeatable, timeout, stateful, needs_approval
-        )
-    return _made(function, name, repeatable, timeout, stateful, needs_approval)
+        return lambda decorated: _made(decorated, options)
+    return _made(function, options)
+
+
+class _Options(msgspec.Struct, frozen=True):
+    name: str | None
+    repeatable: bool
+    timeout: float
+    stateful: bool | None
+    needs_approval: NeedsApproval
+    max_calls: int | None
+
+
+def _made(given: Callable[..., Any], options: _Options) -> Tool:
+    label = check_name(options.name or str(getattr(given, "__name__", type(given).__name__)))
+    if inspect.iscoroutinefunction(options.needs_approval):
+        raise TypeError(f"tool {label}: needs_approval is asked at once: it must not be async")
+    if options.timeout <= 0:
+        raise ValueError(f"tool {label}: timeout must be above 0; it is {options.timeout:g}")
+    if options.max_calls is not None and options.max_calls < 1:
+        raise ValueError(f"tool {label}: max_calls must be 1 or more; it is {options.max_calls}")
+    made_by = given if isinstance(given, type) else None
+    function = _call_of(given, label)
+    about = described(given)
+    parameters = about.parameters
+    if function is not given:
+        # What is said of the call adds to what is said of the object.
+        inner = described(function)
+        parameters = {**about.parameters, **inner.parameters}
+        about = about._replace(text=about.text or inner.text)
+    arguments, context_parameter = signature(
+        function, label, ToolContext, parameters, bound=made_by is None
+    )
+    return Tool(
+        name=label,
+        function=function,
+        arguments=arguments,
+        context_parameter=context_parameter,
+        repeatable=options.repeatable,
+        timeout=options.timeout,
+        json=tool_json(label, about.text, schema_of(arguments)),
+        stateful=made_by is not None if options.stateful is None else options.stateful,
+        made_by=made_by,
+        needs_approval=options.needs_approval,
+        max_calls=options.max_calls,
+    )
+
+
+def _call_of(given: Callable[..., Any], label: str) -> Callable[..., Any]:
+    """What has the parameters: the function itself, or the `__call__` of an object or a class.
+
+    :raises TypeError: there is none, or no object of the class can be made
+    """
+    if not isinstance(given, type):
+        of_object: Callable[..., Any] = getattr(given, "__call__")  # noqa: B004, B009
+        return given if inspect.isroutine(given) else of_object
+    try:
+        inspect.signature(given).bind()
+    except TypeError as error:
+        raise TypeError(f"tool {label}: the class is called without arguments: {error}") from error
+    for each in given.__mro__:
+        if function := vars(each).get("__call__"):
+            return cast("Callable[..., Any]", function)
+    raise TypeError(f"tool {label}: a class needs a __call__ for the model to call")
+
+
+def tool_json(name: str, description: str, schema: object) -> msgspec.Raw:
+    """What the provider is told."""
+    about = {"name": name, "description": description, "input_schema": schema}
+    return msgspec.Raw(msgspec.json.encode(about))
 
 
 def check_name(name: str) -> str:
@@ -140,152 +217,3 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"tool {name!r}: a name has letters, digits, - and _, 128 at most")
     return name
-
-
-def _made(
-    given: Callable[..., Any],
-    name: str | None,
-    repeatable: bool,
-    timeout: float,
-    stateful: bool | None,
-    needs_approval: NeedsApproval,
-) -> Tool:
-    label = check_name(name or given.__name__)
-    if inspect.iscoroutinefunction(needs_approval):
-        raise TypeError(f"tool {label}: needs_approval is asked at once: it must not be async")
-    made_by = given if isinstance(given, type) else None
-    function = _call_of(made_by, label) if made_by else given
-    hints = get_type_hints(function, include_extras=True)
-    fields: list[Any] = []
-    context_parameter = None
-    parameters = list(inspect.signature(function).parameters.values())
-    for parameter in parameters[1:] if made_by else parameters:
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise TypeError(f"tool {label}: {parameter} cannot be given by its name")
-        if parameter.name not in hints:
-            raise TypeError(f"tool {label}: parameter {parameter.name!r} needs a type hint")
-        hint = hints[parameter.name]
-        if hint is ToolContext:
-            context_parameter = parameter.name
-        elif parameter.default is parameter.empty:
-            fields.append((parameter.name, hint))
-        else:
-            fields.append((parameter.name, hint, parameter.default))
-    arguments = msgspec.defstruct(label, fields, kw_only=True, forbid_unknown_fields=True)
-    description = inspect.getdoc(given) or inspect.getdoc(function) or ""
-    return Tool(
-        name=label,
-        function=function,
-        arguments=arguments,
-        context_parameter=context_parameter,
-        repeatable=repeatable,
-        timeout=timeout,
-        needs_approval=needs_approval,
-        json=msgspec.Raw(
-            msgspec.json.encode(
-                {"name": label, "description": description, "input_schema": _schema(arguments)}
-            )
-        ),
-        stateful=made_by is not None if stateful is None else stateful,
-        made_by=made_by,
-    )
-
-
-def _call_of(made_by: type, label: str) -> Callable[..., Any]:
-    for each in made_by.__mro__:
-        if function := vars(each).get("__call__"):
-            return cast("Callable[..., Any]", function)
-    raise TypeError(f"tool {label}: a class needs a __call__ for the model to call")
-
-
-def _schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
-    (root,), components = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
-    schema = dict(components.pop(root["$ref"].removeprefix("#/$defs/")))
-    schema.pop("title", None)
-    return {**schema, "$defs": components} if components else schema
-
-
-async def run_tool(tools: dict[str, Tool], call: ToolCall, context: ToolContext) -> history.Block:
-    """The tool_result block of one call. Whatever goes wrong is a plain sentence for the model;
-    the exception itself, which may hold anything, is only logged by its type."""
-    wanted = tools.get(call.name)
-    if wanted is None:
-        known = ", ".join(sorted(tools)) or "none"
-        return _failed(call, f"There is no tool called {call.name!r}. Tools: {known}.")
-    try:
-        given = msgspec.convert(call.input, wanted.arguments)
-    except msgspec.ValidationError as error:
-        return _failed(call, f"The arguments do not fit: {error}")
-    keywords = {field: getattr(given, field) for field in given.__struct_fields__}
-    if wanted.context_parameter:
-        keywords[wanted.context_parameter] = context
-    try:
-        async with asyncio.timeout(wanted.timeout) as limit:
-            value = await called(wanted.function, keywords)
-        return history.result(call.id, _readable(value) or "Done; there is no output.")
-    except ToolError as error:
-        return _failed(call, str(error))
-    except asyncio.CancelledError as error:
-        if _is_cancelled():
-            raise
-        # Something that the tool waited for was cancelled, not the turn.
-        return _broke(call, context, error)
-    except TimeoutError as error:
-        if limit.expired():
-            return _failed(call, f"{call.name} did not answer within {wanted.timeout:g} seconds.")
-        return _broke(call, context, error)
-    except (Exception, SystemExit) as error:
-        return _broke(call, context, error)
-
-
-async def called(function: Callable[..., Any], keywords: dict[str, Any]) -> Any:
-    """What it gives; a function that is not `async` runs in a thread."""
-    if inspect.iscoroutinefunction(function):
-        return await function(**keywords)
-    value = await asyncio.to_thread(_in_thread, function, keywords)
-    return await value if inspect.isawaitable(value) else value
-
-
-def _in_thread(function: Callable[..., Any], keywords: dict[str, Any]) -> Any:
-    try:
-        return function(**keywords)
-    except StopIteration as error:
-        # No future can hold this one: whoever waits for it would wait for ever.
-        raise RuntimeError("StopIteration") from error
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _broke(call: ToolCall, context: ToolContext, error: BaseException) -> history.Block:
-    trouble(
-        "tool.failed",
-        context.session_key,
-        execution=context.execution_id,
-        tool=call.name,
-        error=type(error).__name__,
-    )
-    return _failed(call, f"{call.name} failed because of an internal error.")
-
-
-def _failed(call: ToolCall, sentence: str) -> history.Block:
-    # An error without a word would be refused, and the whole history with it.
-    return history.result(call.id, _readable(sentence) or f"{call.name} failed.", error=True)
-
-
-def _readable(value: object) -> str:
-    """Text that a history can hold; empty when there is none to read."""
-    if value is None:
-        return "Done."
-    text = clean(value if isinstance(value, str) else _json(value))
-    if len(text) > MAX_RESULT_CHARACTERS:
-        text = text[:MAX_RESULT_CHARACTERS] + "\n[… the result was longer; the rest was cut here]"
-    return text if text.strip() else ""
-
-
-def _json(value: object) -> str:
-    # Not msgspec's own: a tool may give numbers and half characters that JSON proper has not.
-    plain = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))

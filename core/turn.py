@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -32,8 +33,12 @@ from core.execution import Execution
 from core.failpoints import failpoint
 from core.messages import Message, encode_blocks, text_block, text_of
 from core.model import Answer, ModelClient, Request, ToolCall
+from core.registry import Registry
+from core.requested import Blobbed
+from core.results import Keep
 from core.snapshot import Suspension, Usage
-from core.tools import ToolContext, run_tool
+from core.store import Blobs
+from core.tools import ToolContext, tool_json
 
 ATTEMPTS: Final = 3
 RETRY_WAIT: Final = 1.0
@@ -43,6 +48,7 @@ MAX_PAUSES: Final = 8
 CUT_SHORT: Final = " …\n\n[The answer was cut here because it grew too long.]"
 NO_ANSWER: Final = "I have no answer to that. Please try to put it differently."
 REFUSAL: Final = "I cannot help with that."
+NO_TOOL: Final = tool_json("none", "There are no tools any more.", {"type": "object"})
 
 Show = Callable[[str], bool]
 Approve = Callable[[ToolCall], Awaitable[bool]]
@@ -115,6 +121,7 @@ async def run_turn(
     approve: Approve | None = None,
     place: Place,
     clock: Clock,
+    blobs: Blobs | None = None,
     chance: Callable[[], float] = random.random,
 ) -> Finished | Suspended:
     """
@@ -126,9 +133,11 @@ async def run_turn(
     :param joining: what people have said instead of deciding: the step goes on with it
     :param approve: asked at once whether a call may run, so that nothing is ever suspended; its
         ToolError says why not. Its time does not count as the turn's
+    :param blobs: where what the messages name is found, and what tools give is kept
     :raises Fenced: from the journal
     :raises ModelError: no answer could be had
     :raises BudgetReached: not even the first call could be paid
+    :raises StoreError: from `blobs`
     """
     execution = Execution(agent)
     run = _Run(
@@ -143,6 +152,7 @@ async def run_turn(
         clock,
         chance,
         execution,
+        blobs,
     )
     try:
         async with asyncio.timeout(agent.turn_timeout) as limit:
@@ -170,6 +180,7 @@ class _Run:
         clock: Clock,
         chance: Callable[[], float],
         execution: Execution,
+        blobs: Blobs | None,
     ) -> None:
         self._agent = agent
         self._client = client
@@ -183,7 +194,14 @@ class _Run:
         self._clock = clock
         self._chance = chance
         self._execution = execution
-        self._tools = execution.registry(agent, self._delegate)
+        self._blobs = blobs
+        self._blobbed = Blobbed(blobs, place.session_key)
+        self._tools = Registry(
+            execution.tools(agent, self._delegate),
+            _called(steps),
+            _keeping(blobs, place.session_key),
+        )
+        self._container: str | None = None
         self._usage = Usage()
         self._window: int | None = None
         self._before = _preamble(steps)
@@ -356,7 +374,7 @@ class _Run:
     async def _attempt(self, use_tools: bool) -> Answer:
         self._piece = ""
         self._first_text = None
-        request = self._request(use_tools)
+        request = await self._request(use_tools)
         asked = self._clock.monotonic()
         failpoint("before_model")
         try:
@@ -365,6 +383,7 @@ class _Run:
             self._usage += error.usage or Usage()
             raise
         failpoint("answered")
+        self._container = answer.container or self._container
         self._usage += answer.usage
         said(self._place.execution, request.messages, answer.blocks)
         emit(
@@ -384,18 +403,24 @@ class _Run:
         )
         return answer
 
-    def _request(self, use_tools: bool) -> Request:
+    async def _request(self, use_tools: bool) -> Request:
         agent = self._agent
+        messages = history.repair((*self._messages, *self._steps))
+        tools = self._tools.json
+        if not tools and history.used_tools(messages):
+            # A history with calls in it is refused where no tool is defined.
+            tools, use_tools = (NO_TOOL,), False
         return Request(
             provider=agent.provider,
             model=agent.model_name,
             system=tuple(text for text in (agent.instructions, *agent.memory.system) if text),
-            messages=history.repair((*self._messages, *self._steps)),
-            tools=tuple(tool.json for tool in self._tools.values()),
+            messages=await self._blobbed.fill_in(messages),
+            tools=tools,
             use_tools=use_tools,
             max_tokens=agent.max_tokens,
             thinking=agent.thinking,
             effort=agent.effort,
+            container=self._container,
         )
 
     def _on_text(self, piece: str) -> None:
@@ -496,7 +521,7 @@ class _Run:
             sender=sender or self._place.sender,
         )
         began = self._clock.monotonic()
-        result = await run_tool(self._tools, call, context)
+        result = await self._tools.run(call, context)
         emit(
             "tool",
             self._place.session_key,
@@ -550,6 +575,7 @@ class _Run:
             self._clock,
             self._chance,
             self._execution,
+            self._blobs,
         )
         # Nobody keeps its steps, so that it cannot wait for people.
         other.approve = self.approve or approvals.nobody
@@ -579,6 +605,15 @@ def _beside(limit: asyncio.Timeout, approve: Approve) -> Approve:
             limit.reschedule(None if due is None else due + loop.time() - began)
 
     return asking
+
+
+def _called(steps: Sequence[Message]) -> list[str]:
+    """Which tools this turn has called already; what the last message calls is still to run."""
+    return [str(call["name"]) for step in steps[:-1] for call in history.calls(step)]
+
+
+def _keeping(blobs: Blobs | None, key: str) -> Keep | None:
+    return partial(blobs.put, key) if blobs is not None else None
 
 
 def _preamble(steps: Sequence[Message]) -> str:

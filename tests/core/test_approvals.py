@@ -634,3 +634,15 @@ async def _insist(house: Office, inbound: Any) -> None:
         await house.engine.submit(KEY, inbound.id)
         await settle(100)
         return
+
+
+@pytest.mark.parametrize(
+    ("needs", "asked"), [(True, True), (lambda given: given["path"] == "/", True), (False, False)]
+)
+def test_a_tool_that_checks_its_arguments_itself_is_asked_about_all_the_same(
+    needs: Any, asked: bool
+) -> None:
+    """An MCP server's, say."""
+    made = replace(tool(name="erase")(lambda: None), arguments=None, needs_approval=needs)
+    call = ToolCall(id="c1", name="erase", input={"path": "/"})
+    assert approvals.needed(made, call) is asked

@@ -191,6 +191,7 @@ async def test_what_a_request_is(far_end: StandInFarEnd, claude: Claude) -> None
             max_tokens=77,
             thinking="adaptive",
             effort="low",
+            container="container_1",
         )
     )
     (sent,) = far_end.stand_in.requests
@@ -202,6 +203,7 @@ async def test_what_a_request_is(far_end: StandInFarEnd, claude: Claude) -> None
         "tools": [json.loads(bytes(weather.json))],
         "thinking": {"type": "adaptive"},
         "output_config": {"effort": "low"},
+        "container": "container_1",
         "messages": [
             {"role": "user", "content": [marked("Hi")]},
             {"role": "assistant", "content": [{"type": "text", "text": "Yes?"}]},

@@ -220,7 +220,7 @@ async def test_state_is_shared_by_the_tools_of_one_execution_only() -> None:
 
 def test_what_costs_nothing_is_not_bound_anew() -> None:
     execution = Execution(Agent(tools=(remember,)))
-    assert execution.registry(Agent(tools=(remember,)), nobody)["remember"] is remember
+    assert execution.tools(Agent(tools=(remember,)), nobody) == [remember]
 
 
 # ---------------------------------------------------------------------- agents that ask agents

@@ -361,3 +361,13 @@ def test_hours_in_the_cache_and_searches_are_counted() -> None:
     last = end()
     last[0]["usage"]["server_tool_use"] = {"web_search_requests": 2}
     assert read_events([first, *last]).usage == Usage(3, 7, 9, 0, 7, 2)
+
+
+def test_where_code_has_run() -> None:
+    begun = start()
+    begun["message"]["container"] = {"id": "container_1", "expires_at": "2026-12-01T00:00:00Z"}
+    assert read_events([start(), *end()]).container is None
+    assert read_events([begun, *end()]).container == "container_1"
+    first, last = end()
+    first["delta"]["container"] = {"id": "container_2", "expires_at": "2026-12-01T00:00:00Z"}
+    assert read_events([begun, first, last]).container == "container_2"

@@ -16,13 +16,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 from msgspec import Meta
+from msgspec.structs import replace
 
 from core.agent import Agent
 from core.errors import ToolError
 from core.history import Block
 from core.messages import encode_blocks
 from core.model import ToolCall
-from core.tools import MAX_RESULT_CHARACTERS, Tool, ToolContext, run_tool, tool
+from core.registry import Registry
+from core.results import MAX_CHARACTERS
+from core.tools import Tool, ToolContext, tool
 
 CONTEXT = ToolContext(
     state={},
@@ -36,7 +39,7 @@ CONTEXT = ToolContext(
 
 async def run(made: Tool, given: Any = None, /, **arguments: Any) -> Block:
     call = ToolCall(id="c1", name=made.name, input=arguments if given is None else given)
-    return await run_tool({made.name: made}, call, CONTEXT)
+    return await Registry([made]).run(call, CONTEXT)
 
 
 def told(made: Tool) -> Any:
@@ -88,6 +91,112 @@ def test_a_schema_comes_from_the_hints_and_a_description_from_the_docstring() ->
             "additionalProperties": False,
         },
     }
+
+
+def test_a_docstring_describes_the_parameters() -> None:
+    @tool
+    def rest(
+        city: str,
+        days: Annotated[int, Meta(ge=1)] = 1,
+        unit: Annotated[str, Meta(description="from the hint")] = "C",
+        silent: bool = False,
+    ) -> str:
+        """The weather.
+
+        :param city: its English name,
+            without the country
+        :param int days: how many
+        :param unit: not this
+        :returns: a sentence
+        :raises ToolError: there is no such city
+        """
+        return ""
+
+    @tool
+    def google(city: str, days: int = 1) -> str:
+        """The weather.
+
+        Args:
+            city: its English name,
+                without the country
+            days (int, optional): how many
+
+        Returns:
+            A sentence.
+
+        Only for Europe.
+        """
+        return ""
+
+    assert told(rest)["description"] == "The weather."
+    properties = told(rest)["input_schema"]["properties"]
+    assert properties["city"]["description"] == "its English name, without the country"
+    assert properties["days"] == {
+        "type": "integer",
+        "minimum": 1,
+        "description": "how many",
+        "default": 1,
+    }
+    assert properties["unit"]["description"] == "from the hint"
+    assert "description" not in properties["silent"]
+    assert told(google)["description"] == "The weather.\n\nOnly for Europe."
+    properties = told(google)["input_schema"]["properties"]
+    assert properties["city"]["description"] == "its English name, without the country"
+    assert properties["days"]["description"] == "how many"
+
+
+class WordCounter:
+    """Counts words.
+
+    :param by: in steps of
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, word: str, by: int = 1) -> str:
+        """
+        :param word: which one
+        """
+        self.count += by
+        return f"{word} {self.count}"
+
+
+def test_the_docstrings_of_a_class_and_of_its_call_describe_the_parameters() -> None:
+    made = tool(max_calls=3)(WordCounter)
+    assert made.max_calls == 3
+    assert told(made)["description"] == "Counts words."
+    properties = told(made)["input_schema"]["properties"]
+    assert properties["by"]["description"] == "in steps of"
+    assert properties["word"]["description"] == "which one"
+    assert list(properties) == ["word", "by"]
+
+
+def test_an_object_that_can_be_called_is_a_tool() -> None:
+    class HTTPClient:
+        async def __call__(self, url: str) -> str:
+            """Fetches a page."""
+            return url
+
+    made = tool(HTTPClient())
+    assert (made.name, made.stateful) == ("HTTPClient", False)
+    assert told(made)["description"] == "Fetches a page."
+    assert list(told(made)["input_schema"]["properties"]) == ["url"]
+
+
+def test_a_class_whose_objects_cannot_be_made() -> None:
+    class Wanting:
+        def __init__(self, what: str) -> None: ...
+        def __call__(self) -> None: ...
+
+    with pytest.raises(TypeError, match=r"called without arguments: missing .*'what'"):
+        tool(Wanting)
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": -1.0}, {"max_calls": 0}])
+def test_a_bound_that_lets_nothing_through(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="tool clock"):
+        tool(name="clock", **options)(lambda: None)
 
 
 def test_a_tool_without_parameters_and_without_a_word() -> None:
@@ -215,10 +324,10 @@ async def test_arguments_that_do_not_fit(given: Any, why: str) -> None:
 
 async def test_a_tool_that_is_not_there() -> None:
     call = ToolCall(id="c1", name="sub", input={})
-    assert await run_tool({"mul": add, "add": add}, call, CONTEXT) == failed(
+    assert await Registry([replace(add, name="mul"), add]).run(call, CONTEXT) == failed(
         "There is no tool called 'sub'. Tools: add, mul."
     )
-    assert await run_tool({}, call, CONTEXT) == failed(
+    assert await Registry([]).run(call, CONTEXT) == failed(
         "There is no tool called 'sub'. Tools: none."
     )
 
@@ -282,11 +391,11 @@ async def test_a_result_is_text(value: object, text: str) -> None:
 async def test_a_long_result_is_cut() -> None:
     @tool
     def give() -> str:
-        return "x" * (MAX_RESULT_CHARACTERS + 1)
+        return "x" * (MAX_CHARACTERS + 1)
 
     content = (await run(give))["content"]
-    assert content.startswith("x" * MAX_RESULT_CHARACTERS + "\n[…")
-    assert len(content) < MAX_RESULT_CHARACTERS + 100
+    assert content.startswith("x" * MAX_CHARACTERS + "\n[…")
+    assert len(content) < MAX_CHARACTERS + 100
 
 
 async def test_a_function_that_is_not_async_runs_in_a_thread() -> None:
@@ -372,10 +481,6 @@ class Unspeakable:
         raise ZeroDivisionError("a secret")
 
 
-def unspeakable() -> object:
-    return Unspeakable()
-
-
 def deep() -> object:
     value: list[object] = []
     value.append(value)
@@ -395,8 +500,8 @@ BROKEN: dict[str, Callable[[], object]] = {
     "raises a time-out of its own": lambda: _raise(TimeoutError("a secret")),
     "raises what no future can hold": empty,
     "leaves the program": leave,
-    "gives what cannot be text": unspeakable,
-    "gives what has no end": deep,
+    "gives what cannot be text": lambda: [Unspeakable()],
+    "has no thread": lambda: _raise(KeyboardInterrupt("a secret")),
 }
 
 
@@ -440,7 +545,17 @@ async def test_an_error_is_never_without_a_word_and_never_endless() -> None:
         raise ToolError(" " + "x" * times)
 
     assert await run(mute, times=0) == failed("mute failed.")
-    assert len((await run(mute, times=10**6))["content"]) < MAX_RESULT_CHARACTERS + 100
+    assert len((await run(mute, times=10**6))["content"]) < MAX_CHARACTERS + 100
+
+
+async def test_what_has_no_end_is_too_large() -> None:
+    @tool
+    def endless() -> object:
+        return deep()
+
+    assert await run(endless) == failed(
+        "The result was far too large to be used. Ask for less of it."
+    )
 
 
 async def test_a_tool_that_takes_too_long() -> None:
