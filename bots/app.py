@@ -16,10 +16,11 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from bots.console import OWNER, Console
 from bots.models import build_client
-from bots.plugins import load_adapter, load_command, load_tool
+from bots.plugins import load_adapter, load_command
 from bots.settings import Settings
 from bots.spending import build_spending
 from bots.telemetry import telemetry
+from bots.tools import mcp_servers, own_tools, tool_lists
 from bots.wording import build_wording
 from core.adapter import Acceptance, Adapter, Refused
 from core.agent import Agent
@@ -32,10 +33,12 @@ from core.errors import ChinwagError, ConfigError, Fatal, PlatformRefused
 from core.events import emit, logger
 from core.failpoints import failpoint
 from core.gate import Gate
+from core.mcp import Servers
 from core.memory import ConversationMemory
 from core.messages import Inbound
 from core.phrases import Wording
 from core.store import BotStore, Notes
+from core.tools import Tool
 from stores.urls import open_store
 
 # Longer than the waits after which the core tries again by itself without being told to wait.
@@ -63,7 +66,19 @@ class Closable(Protocol):
         ...
 
 
-def build_agent(settings: Settings) -> Agent:
+def build_agent(settings: Settings, more: tuple[Tool, ...] = ()) -> Agent:
+    """
+    :param more: tools that the settings do not name one by one
+    :raises ConfigError: a tool cannot be had, or two have one name
+    """
+    tools = (*own_tools(settings), *more)
+    try:
+        return _agent(settings, tools)
+    except ValueError as error:
+        raise ConfigError(f"[agent] tools: {error}") from error
+
+
+def _agent(settings: Settings, tools: tuple[Tool, ...]) -> Agent:
     section = settings.agent
     return Agent(
         name=section.name,
@@ -76,7 +91,7 @@ def build_agent(settings: Settings) -> Agent:
         max_tokens=section.max_tokens,
         max_rounds=section.max_rounds,
         turn_timeout=section.turn_timeout,
-        tools=tuple(load_tool(place, settings.folder) for place in section.tools),
+        tools=tools,
         memory=ConversationMemory(settings.memory.max_messages, settings.memory.trim_to),
     )
 
@@ -158,7 +173,10 @@ async def serve(settings: Settings, only: str | None = None) -> int:
                 file=sys.stderr,
                 flush=True,
             )
-        return await _Program(settings, store, gate, adapters, clock, commands, say).run(stop)
+        async with Servers(mcp_servers(settings), clock=clock) as servers:
+            agent = build_agent(settings, servers.tools)
+            program = _Program(settings, store, gate, adapters, clock, agent, commands, say)
+            return await program.run(stop)
 
 
 async def chat(settings: Settings, session: str) -> int:
@@ -170,8 +188,12 @@ async def chat(settings: Settings, session: str) -> int:
         gate = Gate(
             store.notes, clock, allow=(OWNER,), per_minute=1_000_000, commands=commands, say=say
         )
-        program = _Program(settings, store, gate, (console,), clock, commands, say, console=console)
-        return await program.run(_stop_on_signals())
+        async with Servers(mcp_servers(settings), clock=clock) as servers:
+            agent = build_agent(settings, servers.tools)
+            program = _Program(
+                settings, store, gate, (console,), clock, agent, commands, say, console=console
+            )
+            return await program.run(_stop_on_signals())
 
 
 @asynccontextmanager
@@ -234,6 +256,7 @@ class _Program:
         gate: Gate,
         adapters: Sequence[Adapter],
         clock: Clock,
+        agent: Agent,
         commands: Commands,
         say: Wording,
         *,
@@ -243,7 +266,7 @@ class _Program:
         self._store = store
         self._adapters = adapters
         self._console = console
-        self._agent = build_agent(settings)
+        self._agent = agent
         self._client = build_client(settings)
         self._engine = EmbeddedEngine(clock, concurrency=settings.engine.concurrency)
         self._conversations = Conversations(
@@ -259,6 +282,7 @@ class _Program:
                 when_busy=settings.engine.when_busy,
                 on_unknown_outcome=settings.telegram.on_unknown_outcome,
                 say=say,
+                tools=tool_lists(settings),
             ),
             commands,
             build_spending(settings, self._agent, clock),

@@ -85,6 +85,21 @@ def check(config_path: Path | None) -> None:
     raise SystemExit(codes[0] if codes else 0)
 
 
+@cli.command()
+@config_option
+def tools(config_path: Path | None) -> None:
+    """List the tools that the agent has, and where each is from.
+
+    It starts the MCP servers to ask them, and ends them again. A server that does not come up, and
+    a list that leaves tools out on a platform or in a chat, has a line of its own.
+    """
+    from bots.tools import described
+
+    settings = _settings(config_path, level="error")
+    for line in asyncio.run(described(settings)):
+        click.echo(line)
+
+
 @cli.command("run")
 @click.argument("platform", required=False)
 @config_option

@@ -16,13 +16,17 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bots.models import build_client
-from bots.plugins import load_adapter, load_tool
+from bots.plugins import load_adapter
 from bots.secrets import redacting
 from bots.sections import AnthropicSection, OpenAISection
 from bots.settings import Settings
 from bots.spending import budget_lines
+from bots.tools import mcp_servers, tools_at, unknown_names
+from core.agent import Agent
 from core.errors import ConfigError, StoreError
 from core.gate import OWNER
+from core.mcp import Servers
+from core.tools import Tool
 from stores.urls import open_store
 
 if TYPE_CHECKING:
@@ -61,6 +65,7 @@ async def check(settings: Settings, config_path: Path | None = None) -> list[Fin
     redact = redacting(settings.secrets())
     found = [
         *_config(settings, config_path),
+        *[finding async for finding in _tools(settings)],
         *[finding async for finding in _store(settings)],
         *[finding async for finding in _telegram(settings)],
         await _model(settings, settings.agent.model),
@@ -98,12 +103,6 @@ def _config(settings: Settings, config_path: Path | None) -> Iterator[Finding]:
     with suppress(OSError):
         if dotenv.stat().st_mode & 0o077:
             yield _well("config", f"{dotenv} can be read by others", f"chmod 600 {dotenv}")
-    for place in settings.agent.tools:
-        try:
-            load_tool(place, settings.folder)
-            yield _well("tool", place)
-        except ConfigError as error:
-            yield _wrong("tool", str(error), CONFIG, "correct [agent] tools, or the file")
     for name, section in settings.adapters.items():
         try:
             load_adapter(name, section.use, section.options, settings.folder)
@@ -124,6 +123,37 @@ def _budget(settings: Settings) -> Iterator[Finding]:
         return
     if lines:
         yield _well("budget", "; ".join(lines))
+
+
+# --- tools ------------------------------------------------------------------------------------
+
+
+async def _tools(settings: Settings) -> AsyncIterator[Finding]:
+    """Starts the MCP servers, asks what they have, and ends them."""
+    tools: list[Tool] = []
+    for place in settings.agent.tools:
+        try:
+            tools += tools_at(place, settings)
+            yield _well("tool", place)
+        except ConfigError as error:
+            yield _wrong("tool", str(error), CONFIG, "correct [agent] tools, or the file")
+    async with Servers(mcp_servers(settings)) as servers:
+        tools += servers.tools
+        missing = servers.missing
+    for name in settings.mcp:
+        if name in missing:
+            cure = "the bot runs without it; try its command, or its url, by hand"
+            yield _well("mcp", f"{name} does not come up: {missing[name]}", cure)
+        else:
+            count = sum(tool.origin == f"mcp {name}" for tool in tools)
+            yield _well("mcp", f"{name}: {count} tools")
+    try:
+        agent = Agent(name=settings.agent.name, tools=tuple(tools))
+    except ValueError as error:
+        yield _wrong("tool", str(error), CONFIG, "give one of them another name")
+        return
+    for place, name in unknown_names(agent, settings):
+        yield _well("tool", f"{place}: there is no tool {name}", "`chinwag tools` lists them")
 
 
 # --- database ---------------------------------------------------------------------------------

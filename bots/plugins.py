@@ -70,16 +70,24 @@ def _from_file(file: Path, name: str) -> Any:
         raise ConfigError(f"{file}: there is no {name!r} in it") from None
 
 
-def load_tool(place: str, base: Path) -> Tool:
-    """A Tool, or a plain function that is made one."""
-    found = load_object(place, base)
+def load_tools(place: str, base: Path) -> tuple[Tool, ...]:
+    """A Tool, a function or a class of which one is made, or a list of these.
+
+    :raises ConfigError: there is nothing of that kind
+    """
+    found = load_object(place, base, group="chinwag.tools")
+    several = found if isinstance(found, list | tuple) else (found,)
+    return tuple(replace(_tool(each, place), origin=place) for each in several)
+
+
+def _tool(found: Any, place: str) -> Tool:
     if isinstance(found, Tool):
         return found
     if not callable(found):
         raise ConfigError(f"{place}: is neither a tool nor a function")
     try:
         return tool(found)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"{place}: {error}") from error
 
 

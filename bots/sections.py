@@ -47,6 +47,11 @@ def _check_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _check_http(value: str) -> None:
+    if not re.fullmatch(r"https?://[^\s/?#]+\S*", value):
+        raise ValueError("url: want http://host/path or https://host/path")
+
+
 def _check_sender(value: str) -> str:
     platform, colon, person = value.partition(":")
     if not colon or not platform or not person or any(char.isspace() for char in value):
@@ -58,11 +63,16 @@ def _check_sender(value: str) -> str:
     return value
 
 
-def _check_place(value: str) -> str:
+def _check_tool(value: str) -> str:
     file, colon, name = value.rpartition(":")
-    if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise ValueError('want "path/to/file.py:name"')
-    return value
+    if colon and file.endswith(".py") and name.isidentifier():
+        return value
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", value):
+        return value
+    raise ValueError(
+        'want "path/to/file.py:name", web_search, web_fetch, code_execution, or the name of an'
+        " installed one"
+    )
 
 
 def _check_zone(value: str) -> str:
@@ -141,7 +151,8 @@ class AgentSection(Section):
     """
     :param fallback: the model that takes over when the first cannot answer
     :param models: those that people may choose by /model, besides `model`
-    :param tools: ``path/to/file.py:name``, relative to the config file
+    :param tools: ``path/to/file.py:name``, relative to the config file; a server tool; an entry
+        point of the group ``chinwag.tools``
     :param phrases: a file with the bot's fixed sentences in other words
     """
 
@@ -156,7 +167,7 @@ class AgentSection(Section):
     max_rounds: Count = 8
     turn_timeout: Seconds = 120.0
     phrases: Text | None = None
-    tools: tuple[Annotated[str, AfterValidator(_check_place)], ...] = ()
+    tools: tuple[Annotated[str, AfterValidator(_check_tool)], ...] = ()
 
 
 class MemorySection(Section):
@@ -198,6 +209,39 @@ class BudgetSection(Section):
     total: Amounts | None = None
 
 
+class ToolsSection(Section):
+    """Options of server tools, as the API names them; `core.server_tools` checks them."""
+
+    web_search: dict[str, Any] = {}
+    web_fetch: dict[str, Any] = {}
+    code_execution: dict[str, Any] = {}
+
+
+class McpSection(Section):
+    """An MCP server: a command, or a URL. See `core.mcp.Server`.
+
+    Where a value has ``${NAME}``, the variable's value was put in its place. What may hold one is
+    neither shown nor dumped.
+    """
+
+    command: Text | None = Field(default=None, repr=False, exclude=True)
+    args: tuple[str, ...] = Field(default=(), repr=False, exclude=True)
+    env: dict[str, str] = Field(default={}, repr=False, exclude=True)
+    url: Text | None = Field(default=None, repr=False, exclude=True)
+    headers: dict[str, str] = Field(default={}, repr=False, exclude=True)
+    tools: tuple[str, ...] = ("*",)
+    timeout: Seconds = 60.0
+    start_timeout: Seconds = 15.0
+
+    @model_validator(mode="after")
+    def _check(self) -> McpSection:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("want either a command or a url")
+        if self.url is not None:
+            _check_http(self.url)
+        return self
+
+
 class StoreSection(Section):
     url: Annotated[str, StringConstraints(pattern=A_SCHEME)] = "sqlite:chinwag.db"
 
@@ -209,6 +253,8 @@ class TelegramSection(Section):
     :param poll_timeout: seconds that one request for updates waits at Telegram
     :param streaming: how a growing answer is shown: drafts in private chats and edits in groups,
         edits only, or not at all
+    :param tools: which of the agent's tools may be used here; None: all
+    :param chat_tools: the same for single chats, by their ids
     """
 
     account: Name | None = None
@@ -217,6 +263,8 @@ class TelegramSection(Section):
     scope: Literal["chat", "user"] = "chat"
     streaming: Literal["auto", "edit", "off"] = "auto"
     on_unknown_outcome: Literal["resend", "hold"] = "resend"
+    tools: tuple[str, ...] | None = None
+    chat_tools: dict[str, tuple[str, ...]] = {}
     token: Annotated[SecretStr, AfterValidator(_check_token)] | None = None
 
 
@@ -278,11 +326,15 @@ class AdapterSection(Section):
     """A platform that is not built in.
 
     :param use: ``path/to/file.py:Class``, or an entry point of the group ``chinwag.adapters``
+    :param tools: which of the agent's tools may be used here; None: all
+    :param chat_tools: the same for single chats
     :param options: all other keys of the table, for the class to check. They may hold secrets, so
         they are neither shown nor dumped
     """
 
     use: Text
+    tools: tuple[str, ...] | None = None
+    chat_tools: dict[str, tuple[str, ...]] = {}
     options: dict[str, Any] = Field(default={}, repr=False, exclude=True)
 
     @model_validator(mode="before")
@@ -290,8 +342,9 @@ class AdapterSection(Section):
     def _gather(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        options = {key: value for key, value in data.items() if key != "use"}
-        return {**({"use": data["use"]} if "use" in data else {}), "options": options}
+        ours = ("use", "tools", "chat_tools")
+        options = {key: value for key, value in data.items() if key not in ours}
+        return {**{key: data[key] for key in ours if key in data}, "options": options}
 
 
 class TelemetrySection(Section):
@@ -323,6 +376,8 @@ class Settings(BaseSettings):
     )
 
     agent: AgentSection = AgentSection()
+    tools: ToolsSection = ToolsSection()
+    mcp: dict[Name, McpSection] = {}
     memory: MemorySection = MemorySection()
     access: AccessSection = AccessSection()
     budget: BudgetSection = BudgetSection()
@@ -341,6 +396,7 @@ class Settings(BaseSettings):
 
     _path: Path | None = PrivateAttr(default=None)
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
+    _filled_in: tuple[str, ...] = PrivateAttr(default=())
 
     @classmethod
     def settings_customise_sources(
@@ -380,6 +436,7 @@ class Settings(BaseSettings):
         return (
             *(secret.get_secret_value() for secret in known if secret is not None),
             *(text for adapter in self.adapters.values() for text in guarded(adapter.options)),
+            *self._filled_in,
         )
 
 

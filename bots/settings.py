@@ -28,10 +28,12 @@ from bots.sections import (
     A_SCHEME,
     A_WORD,
     PREFIX,
+    McpSection,
     Settings,
     is_secret,
     known_keys,
 )
+from bots.variables import Filling, literal_secrets
 from core.errors import ConfigError
 
 __all__ = ["Settings", "load_settings"]
@@ -48,6 +50,9 @@ VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
 # Ours, but no settings: they work in the environment only.
 _NO_SETTINGS: Final = ("CHINWAG_CONFIG", "CHINWAG_FAILPOINT", "CHINWAG_REQUIRE")
 
+# Sections of sections, which have names of their own.
+_OF_NAMES: Final = ("adapters", "mcp")
+
 Trail = tuple[str | int, ...]  # to a value: ("access", "allow", 1)
 
 
@@ -62,12 +67,21 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] = os.envi
     origins: dict[Trail, str] = dict.fromkeys(_leaves(data), str(file))
     dotenv = file.parent / ".env"
     # Lowest first, so that what comes later wins.
-    for where, variables in ((f"{dotenv}: ", _read_dotenv(dotenv)), ("", environ)):
+    in_dotenv = _read_dotenv(dotenv)
+    for where, variables in ((f"{dotenv}: ", in_dotenv), ("", environ)):
         used, unknown = _sort_out(variables, where)
         problems += unknown
         values = _Variables({_long_name(name): value for name, value in used.items()})()
         origins |= {leaf: where + _name_for(leaf, used) for leaf in _leaves(values)}
         data = _merged(data, values)
+    filling = Filling({**in_dotenv, **environ})
+    if "mcp" in data:
+        data["mcp"] = filling.fill_in(data["mcp"], ("mcp",))
+        problems += (
+            f"{_origin(trail, origins)}: {_place(trail)}: {name} is not set; put it into .env or"
+            " the environment"
+            for trail, name in filling.missing
+        )
     try:
         settings = Settings(**data)
     except ValidationError as error:
@@ -76,6 +90,7 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] = os.envi
         raise ConfigError(redacting()("\n".join(dict.fromkeys(problems))))
     settings._path = file if file.exists() else None
     settings._folder = file.parent.absolute()
+    settings._filled_in = tuple(filling.values)
     return settings
 
 
@@ -176,7 +191,7 @@ def _name_for(leaf: Trail, names: Iterable[str]) -> str:
 
 def _is_known(trail: Trail) -> bool:
     section, *rest = trail
-    if section == "adapters":
+    if section in _OF_NAMES:
         return True
     keys = known_keys().get(str(section))
     return keys is not None and (not rest or (len(rest) == 1 and rest[0] in keys))
@@ -211,6 +226,12 @@ def _take_out_secrets(data: dict[str, Any], file: Path) -> Iterator[str]:
                 f"{file}: [{section}] {key} does not belong in this file;"
                 f" put it into .env or the environment as {variable}"
             )
+    for server, field, name in list(literal_secrets(data.get("mcp"))):
+        del data["mcp"][server][field][name]
+        yield (
+            f"{file}: [mcp.{server}] {field}.{name} does not belong in this file; write"
+            f' "${{NAME}}" for it, and put NAME into .env or the environment'
+        )
     for trail, text in _texts(data):
         home = variable_for(text)
         if home:
@@ -258,7 +279,7 @@ def _origin(trail: Trail, origins: Mapping[Trail, str]) -> str:
 
 def _place(trail: Trail) -> str:
     """``[access] allow, entry 2``; pydantic says "[key]" where the name of a table is wrong."""
-    depth = 2 if trail[0] == "adapters" else 1
+    depth = 2 if trail[0] in _OF_NAMES else 1
     head = ".".join(map(str, trail[:depth]))
     rest = [part for part in trail[depth:] if part != "[key]"]
     words = [f", entry {part + 1}" if isinstance(part, int) else f".{part}" for part in rest]
@@ -266,10 +287,10 @@ def _place(trail: Trail) -> str:
 
 
 def _unknown(trail: Trail, value: object) -> str:
-    sections = [*known_keys(), "commands", "adapters"]
+    sections = [*known_keys(), "commands", *_OF_NAMES]
     section, name = str(trail[0]), str(trail[-1])
     if len(trail) > 1:
-        keys = list(known_keys()[section])
+        keys = list(McpSection.model_fields if section == "mcp" else known_keys()[section])
         hint = _meant(name, keys) or f"; there are {', '.join(keys)}"
         return f"{_place(trail)}: no such key{hint}"
     if isinstance(value, dict):

@@ -5,6 +5,7 @@ from core.errors import ToolError
 from core.keys import SessionKey
 from core.memory import ConversationMemory
 from core.reply import Reply, Stream
+from core.results import File, Image
 from core.runtime import Runtime
 from core.session import Session
 from core.snapshot import Snapshot
@@ -15,6 +16,8 @@ __all__ = [
     "Agent",
     "BotStore",
     "ConversationMemory",
+    "File",
+    "Image",
     "Reply",
     "Runtime",
     "Session",

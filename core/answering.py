@@ -40,6 +40,7 @@ from core.snapshot import Snapshot, Suspension, Turn
 from core.snapshots import Snapshots, new_id
 from core.spending import Paid, Purse, Spending
 from core.store import Blobs
+from core.toolset import Lists, settle
 from core.turn import Finished, Place, Suspended, run_turn
 
 MAX_ATTEMPTS: Final = 3
@@ -59,6 +60,7 @@ class Answering:
     :param approvers: who may allow calls; see `core.conversations.Options`
     :param spending: where it is counted what the model calls use
     :param say: how the fixed sentences are worded
+    :param lists: which tools a chat may use
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Answering:
         approvers: tuple[str, ...] = (),
         say: Wording = ENGLISH,
         blobs: Blobs | None = None,
+        lists: Lists = Lists(),  # noqa: B008 (frozen)
     ) -> None:
         self._snapshots = snapshots
         self._pace = pace
@@ -87,6 +90,7 @@ class Answering:
         self._approvers = approvers
         self._say = say
         self._blobs = blobs
+        self._lists = lists
         self._last_attempt = asyncio.Lock()
         self._told_no_model: dict[str, float] = {}
         self._told_budget: OrderedDict[str, str] = OrderedDict()
@@ -175,7 +179,9 @@ class Answering:
         try:
             live = adapter.live(key, asked, turn.shown, showing)
             try:
-                finished = await self._run(key, snapshot, turn, fence, purse, asked, live.show)
+                finished = await self._run(
+                    key, adapter, snapshot, turn, fence, purse, asked, live.show
+                )
             finally:
                 on_screen = await live.close()
             if isinstance(finished, Suspended):
@@ -208,6 +214,7 @@ class Answering:
     async def _run(
         self,
         key: str,
+        adapter: Adapter,
         snapshot: Snapshot,
         turn: Turn,
         fence: Fence,
@@ -219,7 +226,7 @@ class Answering:
         journal = _Journal(self._snapshots, key, fence, self._clock, agent, purse)
         purse.save = journal.kept
         return await run_turn(
-            agent,
+            settle(agent, self._lists, adapter.name, key),
             Paid(self._client, purse),
             snapshot.messages,
             turn.steps,

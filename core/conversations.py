@@ -44,6 +44,7 @@ from core.snapshot import Snapshot
 from core.snapshots import Snapshots, new_id
 from core.spending import Spending
 from core.store import BotStore, SessionRef
+from core.toolset import Lists
 
 STORE_WAIT: Final = 5.0
 
@@ -57,6 +58,7 @@ class Options(msgspec.Struct, frozen=True):
         (`interrupt`)
     :param approvers: ids of those who may allow the calls that need it; none: who asked may
     :param say: how the bot words its fixed sentences
+    :param tools: which of the agent's tools a chat may use
     """
 
     cwd: str = ""
@@ -64,6 +66,7 @@ class Options(msgspec.Struct, frozen=True):
     on_unknown_outcome: OnUnknownOutcome = "resend"
     approvers: tuple[str, ...] = ()
     say: Wording = ENGLISH
+    tools: Lists = Lists()
 
 
 class _Busy:
@@ -129,6 +132,7 @@ class Conversations:
             spending=self._spending,
             say=options.say,
             blobs=store.blobs,
+            lists=options.tools,
         )
         self._busy: dict[str, _Busy] = {}
         self._moves = Moves()

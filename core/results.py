@@ -221,7 +221,9 @@ async def _source(data: bytes, media_type: str, keep: Keep | None) -> Block:
     if keep is None:
         text = base64.b64encode(data).decode()
         return {"type": "base64", "media_type": media_type, "data": text}
-    return {"type": "blob", "id": await keep(data, media_type), "media_type": media_type}
+    id = await keep(data, media_type)
+    # Its size, for whoever weighs a request without reading what is kept.
+    return {"type": "blob", "id": id, "media_type": media_type, "size": len(data)}
 
 
 def kept_block(id: str, media_type: str) -> Block:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bots.plugins import load_adapter, load_command, load_object, load_tool
+from bots.plugins import load_adapter, load_command, load_object, load_tools
 from core.command import Command
 from core.errors import ConfigError
 
@@ -87,6 +87,15 @@ def weather(city: str) -> str:
 def clock() -> str:
     """What time it is."""
     return "noon"
+
+class Counter:
+    """Counts."""
+
+    def __call__(self) -> int:
+        return 1
+
+all_of_them = [clock, weather]
+some_of_them = [clock, 17]
 
 def unclear(what) -> str:
     """Takes anything."""
@@ -236,15 +245,32 @@ class TestAdapters:
 
 
 class TestTools:
-    def test_a_tool_and_a_function(self, folder: Path) -> None:
-        assert load_tool("tools.py:clock", folder).name == "clock"
-        made = load_tool("tools.py:weather", folder)
-        assert made.name == "weather"
+    def test_a_tool_a_function_a_class_and_several(self, folder: Path) -> None:
+        def names(name: str) -> list[str]:
+            return [tool.name for tool in load_tools(f"tools.py:{name}", folder)]
 
-    @pytest.mark.parametrize("name", ["number", "unclear", "missing"])
+        assert names("clock") == ["clock"]
+        assert names("weather") == ["weather"]
+        assert names("Counter") == ["Counter"]
+        assert names("all_of_them") == ["clock", "weather"]
+        (clock,) = load_tools("tools.py:clock", folder)
+        assert clock.origin == "tools.py:clock"
+
+    @pytest.mark.parametrize("name", ["number", "unclear", "missing", "some_of_them"])
     def test_what_cannot_be_one(self, folder: Path, name: str) -> None:
         with pytest.raises(ConfigError, match=r"tools\.py"):
-            load_tool(f"tools.py:{name}", folder)
+            load_tools(f"tools.py:{name}", folder)
+
+    def test_an_installed_one(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(sys.modules, "tools", raising=False)
+        points = EntryPoints([EntryPoint("time", "tools:clock", "chinwag.tools")])
+        monkeypatch.setattr(
+            "bots.plugins.entry_points", lambda group, name: points.select(group=group, name=name)
+        )
+        assert [tool.name for tool in load_tools("time", folder)] == ["clock"]
+        with pytest.raises(ConfigError, match=r"an entry point of chinwag\.tools"):
+            load_tools("weather", folder)
 
 
 COMMANDS = '''

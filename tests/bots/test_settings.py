@@ -58,7 +58,10 @@ def test_the_example_has_every_key() -> None:
 
 def test_what_the_example_has_in_comments_is_right(tmp_path: Path) -> None:
     text = re.sub(r"^# (?=\w+ = |\[)", "", EXAMPLE.read_text(), flags=re.MULTILINE)
-    settings = load_settings(config(tmp_path, text), {})
+    dotenv = "FILES_LOG_TOKEN=one-secret\nTRACKER_TOKEN=two-secret"
+    settings = load_settings(config(tmp_path, text, dotenv=dotenv), {})
+    assert settings.mcp["files"].env == {"LOG_TOKEN": "one-secret"}
+    assert settings.mcp["tracker"].headers == {"Authorization": "Bearer two-secret"}
     assert settings.telegram.account == "support"
     assert settings.adapters["irc"].options == {"server": "irc.example.org"}
 
@@ -212,9 +215,10 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
         ("[acess]\nopen = true", "[acess] is not a section; did you mean [access]?"),
         (
             "[zebra]",
-            "[zebra] is not a section; there are [agent], [memory], [access], [budget], [store],"
+            "[zebra] is not a section; there are [agent], [tools], [memory], [access], [budget],"
+            " [store],"
             " [telegram], [anthropic], [openai], [bedrock], [vertex], [foundry], [engine],"
-            " [telemetry], [log], [commands], [adapters]",
+            " [telemetry], [log], [commands], [adapters], [mcp]",
         ),
         ("[agent]\nmodle = 'x'", "[agent] modle: no such key; did you mean model?"),
         ("[log]\nzebra = 1", "[log] zebra: no such key; there are json, level"),
@@ -241,7 +245,28 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
             '[agent] thinking: want "adaptive" or "disabled"',
         ),
         ("[agent]\ntools = 'a.py:b'", "[agent] tools: want a list of texts"),
-        ("[agent]\ntools = ['a:b']", '[agent] tools, entry 1: want "path/to/file.py:name"'),
+        (
+            "[agent]\ntools = ['a:b']",
+            '[agent] tools, entry 1: want "path/to/file.py:name", web_search, web_fetch,'
+            " code_execution, or the name of an installed one",
+        ),
+        ("[mcp.a]\ncomand = 'x'", "[mcp.a] comand: no such key; did you mean command?"),
+        ("[mcp.a]\ntimeout = 1", "[mcp.a]: want either a command or a url"),
+        ("[mcp.a]\ncommand = 'x'\nurl = 'http://x'", "[mcp.a]: want either a command or a url"),
+        ("[mcp.a]\nurl = 'x'", "[mcp.a]: url: want http://host/path or https://host/path"),
+        (
+            "[mcp.a_b]\ncommand = 'x'",
+            "[mcp.a_b]: want a small letter, then small letters, digits or -",
+        ),
+        (
+            "[mcp.a]\ncommand = 'x'\nenv = { A_TOKEN = 'abc' }",
+            '[mcp.a] env.A_TOKEN does not belong in this file; write "${NAME}" for it, and put NAME'
+            " into .env or the environment",
+        ),
+        (
+            "[mcp.a]\ncommand = 'x'\nargs = ['--at', '${NOWHERE}']",
+            "[mcp.a] args, entry 2: NOWHERE is not set; put it into .env or the environment",
+        ),
         ("[memory]\ntrim_to = 41", "[memory]: trim_to must not be above max_messages"),
         ("[access]\nopen = 'perhaps'", "[access] open: want true or false"),
         ("[access]\nallow = ['telegram:1', 2]", "[access] allow, entry 2: want text in quotes"),
@@ -413,3 +438,44 @@ def test_showing_settings_shows_no_secret(tmp_path: Path) -> None:
     assert KEY not in shown
     assert "hunter2" not in shown
     assert "claude-sonnet" in shown
+
+
+# --- tools ------------------------------------------------------------------------------------
+
+
+def test_variables_are_filled_in_where_a_server_is_described(tmp_path: Path) -> None:
+    text = (
+        "[agent]\ninstructions = 'Say ${HOME}.'\n"
+        "[mcp.a]\ncommand = 'run-${WHAT}'\nargs = ['${WHAT}', 'plain', '${WHAT}/${WHAT}']\n"
+        "env = { A_KEY = '${KEY_OF_A}', PLAIN = '$WHAT' }\n"
+    )
+    path = config(tmp_path, text, dotenv="KEY_OF_A=from-dotenv\nWHAT=one")
+    settings = load_settings(path, {"WHAT": "${KEY_OF_A}"})
+    server = settings.mcp["a"]
+    assert server.command == "run-${KEY_OF_A}"  # what is filled in is not looked at again
+    assert server.args == ("${KEY_OF_A}", "plain", "${KEY_OF_A}/${KEY_OF_A}")
+    assert server.env == {"A_KEY": "from-dotenv", "PLAIN": "$WHAT"}
+    assert settings.agent.instructions == "Say ${HOME}."
+    assert "from-dotenv" in settings.secrets()
+    for shown in (repr(settings), str(settings), json.dumps(settings.model_dump(mode="json"))):
+        assert "from-dotenv" not in shown
+
+
+def test_a_server_may_come_from_the_environment(tmp_path: Path) -> None:
+    environ = {"CHINWAG_MCP__A__COMMAND": "x", "CHINWAG_MCP__A__ARGS": '["-v"]'}
+    assert load_settings(config(tmp_path), environ).mcp["a"].args == ("-v",)
+    assert problems(config(tmp_path), {"CHINWAG_MCP__A__URL": "x"}) == [
+        "CHINWAG_MCP__A__URL: [mcp.a]: url: want http://host/path or https://host/path"
+    ]
+
+
+def test_lists_of_a_platform_and_of_its_chats(tmp_path: Path) -> None:
+    text = (
+        "[telegram]\ntools = ['a', 'b*']\nchat_tools = { '-100' = [], '42' = ['*'] }\n"
+        "[adapters.irc]\nuse = 'a.py:B'\ntools = []\nserver = 'x'\n"
+    )
+    settings = load_settings(config(tmp_path, text), {})
+    assert settings.telegram.tools == ("a", "b*")
+    assert settings.telegram.chat_tools == {"-100": (), "42": ("*",)}
+    assert settings.adapters["irc"].tools == ()
+    assert settings.adapters["irc"].options == {"server": "x"}

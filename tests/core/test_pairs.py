@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.errors import ToolError
 from core.history import repair, result
 from core.messages import Message, Role, decode_blocks, encode_blocks, text_block
 from core.server_tools import name_of, server_tool
@@ -151,6 +152,8 @@ def test_the_newest_version_unless_another_is_named() -> None:
     assert name_of("web_fetch_20250910") == "web_fetch"
     assert name_of("code_execution") == "code_execution"
     assert name_of("weather") is None
+    with pytest.raises(ToolError):
+        search.function({})
 
 
 def test_the_versions_are_those_of_the_sdk() -> None:

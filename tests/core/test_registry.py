@@ -83,6 +83,16 @@ async def test_one_that_will_not_be_cancelled_is_left_to_itself() -> None:
     await asyncio.sleep(0.01)  # it ends; asyncio has nothing to complain of
 
 
+async def test_an_async_one_cannot_end_the_program() -> None:
+    @tool
+    async def leave() -> None:
+        raise SystemExit("a secret")
+
+    assert await run(Registry([leave]), "leave") == failed(
+        "leave failed because of an internal error."
+    )
+
+
 async def test_threads_that_hang_are_bounded_and_hold_nobody_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -43,9 +43,13 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-def shown(data: bytes, media_type: str) -> dict[str, Any]:
+def kept_as(data: bytes, media_type: str) -> dict[str, Any]:
     id = f"sha256:{sha256(data).hexdigest()}"
     return {"type": "blob", "id": id, "media_type": media_type}
+
+
+def shown(data: bytes, media_type: str) -> dict[str, Any]:
+    return {**kept_as(data, media_type), "size": len(data)}
 
 
 async def test_an_image_is_kept_beside_the_history() -> None:
@@ -102,7 +106,7 @@ async def test_what_kind_of_file_it_is() -> None:
     zipped = File(b"PK rest", "all.zip", "application/zip")
     assert await content_of(zipped, kept) == [
         text("[the file all.zip, application/zip, 7 bytes; it is kept, but cannot be read here]"),
-        {"type": "blob", "source": shown(b"PK rest", "application/zip")},
+        {"type": "blob", "source": kept_as(b"PK rest", "application/zip")},
     ]
     assert await content_of(zipped) == [
         text("[the file all.zip, application/zip, 7 bytes; it cannot be read here]")
@@ -132,7 +136,7 @@ async def test_a_long_text_is_cut_and_kept_whole() -> None:
         assert isinstance(content, list)
         begun, reference = content[-2:]
         assert begun["text"].startswith("ä" * MAX_CHARACTERS + "\n[… 200002 bytes in all;")
-        assert reference == {"type": "blob", "source": shown(whole.encode(), "text/plain")}
+        assert reference == {"type": "blob", "source": kept_as(whole.encode(), "text/plain")}
         assert list(kept.data.values()) == [(whole.encode(), "text/plain")]
 
 

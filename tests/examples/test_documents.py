@@ -50,7 +50,9 @@ async def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         yield server
 
 
-@pytest.mark.parametrize(("page", "least"), [("README.md", 1), ("docs/agents.md", 11)])
+@pytest.mark.parametrize(
+    ("page", "least"), [("README.md", 1), ("docs/agents.md", 11), ("docs/tools.md", 2)]
+)
 async def test_the_programs_of_a_page(page: str, least: int, stand_in: Claude) -> None:
     found = programs(page)
     assert len(found) >= least

@@ -1,0 +1,58 @@
+"""``${NAME}`` in the table of an MCP server: a variable's value takes its place.
+
+So that config.toml holds no secret although a server needs one. Only there, and only once: what a
+value has in it is not looked at again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET_NAME: Final = re.compile(
+    r"token|secret|passw|key|credential|authorization|cookie", re.IGNORECASE
+)
+
+
+def literal_secrets(servers: Any) -> Iterator[tuple[str, str, str]]:
+    """Where a value stands whose name says that it is secret, and that no variable gives: the
+    server, ``env`` or ``headers``, the name."""
+    for server, table in servers.items() if isinstance(servers, dict) else ():
+        for field in ("env", "headers"):
+            values = table.get(field) if isinstance(table, dict) else None
+            for name, value in values.items() if isinstance(values, dict) else ():
+                if _SECRET_NAME.search(name) and not _VARIABLE.search(str(value)):
+                    yield server, field, name
+
+
+class Filling:
+    """Fills in, and remembers what.
+
+    :param variables: where a value is looked for
+    """
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+        self.values: list[str] = []
+        self.missing: list[tuple[tuple[str | int, ...], str]] = []
+
+    def fill_in(self, value: Any, trail: tuple[str | int, ...] = ()) -> Any:
+        """The same value, in all of its texts."""
+        if isinstance(value, dict):
+            return {key: self.fill_in(each, (*trail, key)) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.fill_in(each, (*trail, index)) for index, each in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+
+        def replaced(found: re.Match[str]) -> str:
+            given = self._variables.get(found[1], "").strip()
+            if not given:
+                self.missing.append((trail, found[1]))
+            else:
+                self.values.append(given)
+            return given
+
+        return _VARIABLE.sub(replaced, value)
