@@ -152,7 +152,7 @@ def playground(folder: Path) -> None:
 
 @cli.group()
 def sessions() -> None:
-    """Look at the stored conversations, or reset one. Reading works beside a running bot."""
+    """Look at the stored conversations, or delete one. Reading works beside a running bot."""
 
 
 @sessions.command("list")
@@ -240,7 +240,7 @@ def reset(key: str, yes: bool, config_path: Path | None) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @config_option
 def forget(key: str | None, sender: str | None, yes: bool, config_path: Path | None) -> None:
-    """Delete everything of one conversation, or with --sender of one person.
+    """Delete everything of a conversation or a person.
 
     Also what was set aside, and what is left in the free space of the file. Of a person's
     conversations with others, the exchanges that they began go, and their words elsewhere become a
