@@ -34,7 +34,6 @@ from core.events import emit, logger
 from core.failpoints import failpoint
 from core.gate import Gate
 from core.mcp import Servers
-from core.memory import ConversationMemory
 from core.messages import Inbound
 from core.phrases import Wording
 from core.store import BotStore, Notes
@@ -92,7 +91,7 @@ def _agent(settings: Settings, tools: tuple[Tool, ...]) -> Agent:
         max_rounds=section.max_rounds,
         turn_timeout=section.turn_timeout,
         tools=tools,
-        memory=ConversationMemory(settings.memory.max_messages, settings.memory.trim_to),
+        memory=settings.memory.memory(),
     )
 
 

@@ -27,6 +27,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bots.secrets import redacting
+from core.memory import COMPACT_AT, LEAST_COMPACT_AT, SUMMARY_MODEL, ConversationMemory
 
 PREFIX: Final = "CHINWAG_"
 
@@ -171,16 +172,42 @@ class AgentSection(Section):
 
 
 class MemorySection(Section):
-    """:param trim_to: half of `max_messages` when it is not given"""
+    """What a request holds of a conversation; see `core.memory.ConversationMemory`.
+
+    :param trim_to: half of `max_messages` when it is not given
+    """
 
     max_messages: Count = 40
     trim_to: Count = Field(default_factory=lambda data: max(1, data.get("max_messages", 40) // 2))
+    max_tokens: Count = 150_000
+    max_bytes: Count = 20_000_000
+    max_images: Annotated[int, Field(ge=0)] = 20
+    strategy: Literal["window", "summary", "server"] = "window"
+    summary_model: Annotated[str, StringConstraints(pattern=A_WORD)] = SUMMARY_MODEL
+    compact_at: Annotated[int, Field(ge=LEAST_COMPACT_AT)] = COMPACT_AT
 
     @model_validator(mode="after")
     def _check(self) -> MemorySection:
         if self.trim_to > self.max_messages:
             raise ValueError("trim_to must not be above max_messages")
         return self
+
+    def memory(self) -> ConversationMemory:
+        """Where the service compacts, a number of messages bounds only when it was asked for:
+        else they would leave before there is anything to compact."""
+        given = {"max_messages", "trim_to"} & self.model_fields_set
+        counted = self.strategy != "server" or bool(given)
+        tokens = self.max_tokens if counted or "max_tokens" in self.model_fields_set else None
+        return ConversationMemory(
+            self.max_messages if counted else None,
+            self.trim_to if counted else None,
+            max_tokens=tokens,
+            max_bytes=self.max_bytes,
+            max_images=self.max_images,
+            strategy=self.strategy,
+            summary_model=self.summary_model,
+            compact_at=self.compact_at,
+        )
 
 
 class AccessSection(Section):

@@ -40,8 +40,11 @@ from core.snapshot import Snapshot, Suspension, Turn
 from core.snapshots import Snapshots, new_id
 from core.spending import Paid, Purse, Spending
 from core.store import Blobs
+from core.summary import summary_of
 from core.toolset import Lists, settle
+from core.trimming import NewSummary
 from core.turn import Finished, Place, Suspended, run_turn
+from core.window import sent
 
 MAX_ATTEMPTS: Final = 3
 NO_MODEL_WAIT: Final = 60.0
@@ -116,24 +119,23 @@ class Answering:
         execution = new_id()
         purse = self._spending.purse(key, execution)
         try:
-            return await self._start(key, adapter, execution, purse)
+            summary = await self._summary(key, adapter, purse)
+            return await self._start(key, adapter, execution, purse, summary)
         finally:
             purse.close()
 
     async def _start(
-        self, key: str, adapter: Adapter, execution: str, purse: Purse
+        self,
+        key: str,
+        adapter: Adapter,
+        execution: str,
+        purse: Purse,
+        summary: NewSummary | None,
     ) -> Again | None:
         def start(before: Snapshot | None) -> Snapshot | None:
             if before is None:
                 return None
-            after = changes.start(
-                self._expired(before, adapter),
-                execution=execution,
-                now=self._clock.now(),
-                memory=self._agent.memory,
-                one_by_one=self._when_busy == "queue",
-                join=self._when_busy == "interrupt",
-            )
+            after = self._started(before, adapter, execution, summary)
             if after is before or after.turn is None:
                 return after
             if after.turn.attempt <= MAX_ATTEMPTS:
@@ -163,6 +165,37 @@ class Answering:
         finally:
             # However it ended; cancelled, too.
             emit("ended", key, level=logging.DEBUG, execution=execution)
+
+    def _started(
+        self,
+        before: Snapshot,
+        adapter: Adapter,
+        execution: str,
+        summary: NewSummary | None = None,
+    ) -> Snapshot:
+        return changes.start(
+            self._expired(before, adapter),
+            execution=execution,
+            now=self._clock.now(),
+            memory=self._agent.memory,
+            one_by_one=self._when_busy == "queue",
+            join=self._when_busy == "interrupt",
+            summary=summary,
+        )
+
+    async def _summary(self, key: str, adapter: Adapter, purse: Purse) -> NewSummary | None:
+        """Of what will have no room when the turn starts. Stored by the save that starts it."""
+        if self._agent.memory.strategy != "summary":
+            return None
+        before = await self._snapshots.load(key)
+        if before is None or before.turn is not None:
+            return None
+        planned = self._started(before, adapter, "planned")
+        if planned.turn is None:
+            return None
+        purse.sender = _asked(planned, planned.turn).sender.id
+        client = Paid(self._client, purse)
+        return await summary_of(self._agent, client, before, planned.turn.steps, key)
 
     async def _attempt(
         self,
@@ -201,7 +234,7 @@ class Answering:
                 return Again(error.retry_after)
             await self._apologise(key, adapter, fence, phrases.UNAVAILABLE, str(error))
         except ModelRejected as error:
-            await self._apologise(key, adapter, fence, phrases.REJECTED, str(error), anew=True)
+            await self._apologise(key, adapter, fence, phrases.REJECTED, str(error))
         except StoreError:
             raise
         except Exception:
@@ -225,10 +258,12 @@ class Answering:
         agent = self._agent_for(snapshot)
         journal = _Journal(self._snapshots, key, fence, self._clock, agent, purse)
         purse.save = journal.kept
+        # A window that waits for its summary is wider than what is sent.
+        kept, fit = agent.memory.kept(snapshot.messages, (), snapshot.fit)
         return await run_turn(
             settle(agent, self._lists, adapter.name, key),
             Paid(self._client, purse),
-            snapshot.messages,
+            sent(kept, fit),
             turn.steps,
             journal,
             show,
@@ -312,6 +347,7 @@ class Answering:
                 finished.usage,
                 self._clock.now(),
                 finished.window,
+                finished.bytes_per_token,
             )
 
         failpoint("before_commit")
@@ -336,14 +372,10 @@ class Answering:
         fence: Fence,
         sentence: str,
         why: str,
-        *,
-        anew: bool = False,
     ) -> None:
         bodies = adapter.render(self._say(sentence))
         trouble("apologised", key, execution=fence.execution, why=why)
-        await self._change(
-            key, lambda snapshot: changes.apologise(snapshot, fence, bodies, anew=anew)
-        )
+        await self._change(key, lambda snapshot: changes.apologise(snapshot, fence, bodies))
 
     async def _postpone(self, key: str, adapter: Adapter, fence: Fence, why: str) -> Again:
         """The operator must act. Said once an hour; the message is kept and tried again."""

@@ -27,7 +27,9 @@ from core.messages import (
     text_block,
 )
 from core.outbox import SENT_LIMIT, on_screen, parts_of, queue, retractions
-from core.snapshot import Snapshot, Span, Suspension, Turn, Usage
+from core.snapshot import Fit, Snapshot, Span, Suspension, Turn, Usage
+from core.trimming import NewSummary, from_row, summarised, trimmed
+from core.window import learned
 
 INBOX_LIMIT: Final = 20
 SEEN_LIMIT: Final = 200
@@ -118,6 +120,7 @@ def start(
     memory: ConversationMemory,
     one_by_one: bool = False,
     join: bool = False,
+    summary: NewSummary | None = None,
 ) -> Snapshot:
     """A run of the turn begins: of the one under way, else of what waits in the inbox.
 
@@ -125,10 +128,11 @@ def start(
 
     :param one_by_one: take the oldest message only, not all that wait
     :param join: messages that came meanwhile join the turn under way
+    :param summary: of what has no room in the window any more; for a turn that has yet to begin
     """
     turn = snapshot.turn
     if turn is None:
-        return _first_attempt(snapshot, execution, now, memory, one_by_one)
+        return _first_attempt(snapshot, execution, now, memory, one_by_one, summary)
     if turn.suspended is not None:
         return _resumed(snapshot, turn, turn.suspended, execution, join)
     waiting = [inbound for inbound in snapshot.inbox if inbound.id not in turn.taken]
@@ -174,11 +178,17 @@ def _joined_messages(snapshot: Snapshot) -> list[Inbound]:
 
 
 def _first_attempt(
-    snapshot: Snapshot, execution: str, now: int, memory: ConversationMemory, one_by_one: bool
+    snapshot: Snapshot,
+    execution: str,
+    now: int,
+    memory: ConversationMemory,
+    one_by_one: bool,
+    summary: NewSummary | None,
 ) -> Snapshot:
     waiting = snapshot.inbox[:1] if one_by_one else snapshot.inbox
     if not waiting:
         return snapshot
+    snapshot = summarised(snapshot, summary, now)
     seq = first = snapshot.next_seq
     steps: list[Message] = []
     if not snapshot.spans:
@@ -187,12 +197,8 @@ def _first_attempt(
             steps.append(Message(seq=seq, role=seed.role, blocks=blocks, at=now))
             seq += 1
     steps.append(_spoken(waiting, seq, now, []))
-    kept = snapshot.messages[memory.first_kept(snapshot.messages) :]
-    trimmed = len(kept) < len(snapshot.messages)
     return replace(
-        snapshot,
-        window=(kept[0].seq if kept else first) if trimmed else snapshot.window,
-        messages=kept,
+        trimmed(snapshot, memory, steps, summary),
         next_seq=seq + 1,
         turn=Turn(
             execution=execution,
@@ -248,11 +254,13 @@ def commit(
     usage: Usage,
     now: int,
     window: int | None = None,
+    bytes_per_token: float | None = None,
 ) -> Snapshot:
     """The turn becomes history; its reply waits in the outbox; what it answered is done.
 
     :param blocks: the assistant messages that are not steps yet
     :param window: where requests read from, when the turn had to shorten what it sent
+    :param bytes_per_token: of its last request; None: not known
     """
     turn = _current(snapshot, fence)
     if turn is None:
@@ -262,7 +270,7 @@ def commit(
     parts = on_screen(parts_of(turn.execution, bodies, reply_to), turn)
     messages = snapshot.messages + rows
     if window is not None:
-        messages = tuple(message for message in messages if message.seq >= window)
+        messages = from_row(messages, window)
     return queue(
         replace(
             snapshot,
@@ -274,26 +282,19 @@ def commit(
             unanswered=(),
             turn=None,
             usage=snapshot.usage + usage,
+            fit=learned(snapshot.fit, bytes_per_token),
         ),
         parts,
     )
 
 
-def apologise(
-    snapshot: Snapshot, fence: Fence, bodies: Sequence[str], *, anew: bool = False
-) -> Snapshot:
-    """The turn is given up: its rows go, its messages are done, the apology waits.
-
-    :param anew: requests read nothing of what was said until now any more; it stays stored
-    """
+def apologise(snapshot: Snapshot, fence: Fence, bodies: Sequence[str]) -> Snapshot:
+    """The turn is given up: its rows go, its messages are done, the apology waits."""
     turn = _current(snapshot, fence)
     if turn is None:
         return snapshot
     parts = parts_of(turn.execution, bodies, _last_taken(snapshot, turn))
-    left = abandoned(snapshot, turn)
-    if anew:
-        left = replace(left, window=left.next_seq, messages=())
-    return queue(left, parts)
+    return queue(abandoned(snapshot, turn), parts)
 
 
 def append(
@@ -303,11 +304,14 @@ def append(
     now: int,
     memory: ConversationMemory,
     sender: str | None = None,
+    summary: NewSummary | None = None,
 ) -> Snapshot:
     """A whole turn at once, role and blocks a message: what a Session's run adds.
 
     :param sender: the person who speaks in it; seeds before that nobody said
+    :param summary: of what had no room in the window any more when it began
     """
+    snapshot = summarised(snapshot, summary, now)
     first = snapshot.next_seq
     rows: tuple[Message, ...] = ()
     for role, blocks in said:
@@ -315,13 +319,12 @@ def append(
     if sender is not None:
         spoken = max(history.exchanges(rows))
         rows = (*rows[:spoken], replace(rows[spoken], sender=sender), *rows[spoken + 1 :])
-    kept = snapshot.messages[memory.first_kept(snapshot.messages) :]
-    trimmed = len(kept) < len(snapshot.messages)
+    asked = rows[: max(history.exchanges(rows), default=-1) + 1]
+    snapshot = trimmed(snapshot, memory, asked, summary)
     return replace(
         snapshot,
         spans=_joined((*snapshot.spans, (first, first + len(rows) - 1))),
-        window=(kept[0].seq if kept else first) if trimmed else snapshot.window,
-        messages=kept + rows,
+        messages=snapshot.messages + rows,
         next_seq=first + len(rows),
         usage=snapshot.usage + usage,
     )
@@ -373,14 +376,15 @@ def move(old: Snapshot, new: Snapshot | None, key: str) -> Snapshot:
         turn = replace(turn, first=next_seq, steps=steps)
         next_seq += len(steps)
     later = tuple(replace(row, seq=row.seq + offset) for row in new.messages)
-    trimmed = bool(new.spans) and new.window > new.spans[0][0]
+    moved_on = bool(new.spans) and new.window > new.spans[0][0]
     unseen = tuple(inbound_id for inbound_id in new.seen if inbound_id not in old.seen)
     return replace(
         old,
         chosen={**old.chosen, **new.chosen},
         spans=spans,
-        window=new.window + offset if trimmed else old.window,
-        messages=later if trimmed else old.messages + later,
+        window=new.window + offset if moved_on else old.window,
+        messages=later if moved_on else old.messages + later,
+        fit=_moved(new.fit, offset) if moved_on else old.fit,
         next_seq=next_seq,
         inbox=_addressed(old.inbox + new.inbox, key),
         unanswered=_addressed(new.unanswered or old.unanswered, key),
@@ -513,6 +517,14 @@ def _joined(spans: tuple[Span, ...]) -> tuple[Span, ...]:
     if len(spans) > 1 and spans[-2][1] + 1 == spans[-1][0]:
         return (*spans[:-2], (spans[-2][0], spans[-1][1]))
     return spans
+
+
+def _moved(fit: Fit, offset: int) -> Fit:
+    return replace(
+        fit,
+        images=fit.images and fit.images + offset,
+        results=fit.results and fit.results + offset,
+    )
 
 
 def _addressed(inbox: tuple[Inbound, ...], key: str) -> tuple[Inbound, ...]:

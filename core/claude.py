@@ -35,6 +35,9 @@ CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 60.0
 END_SECONDS: Final = 0.1
 
+COMPACTION: Final = "compact-2026-01-12"
+_COMPACT: Final = "compact_20260112"
+
 _encode: Final = msgspec.json.Encoder().encode
 # Each ends the message before it.
 _BEGINNINGS: Final = {
@@ -91,7 +94,7 @@ class Claude:
         client = await self._connected()
         assembly = Assembly(on_text)
         with _billed(assembly), _errors():
-            response = await self._open(client, encode_request(request))
+            response = await self._open(client, request)
             try:
                 chunks = response.aiter_bytes()
                 while not assembly.done:
@@ -111,18 +114,21 @@ class Claude:
             await self._client.close()
             self._client = None
 
-    async def _open(self, client: Any, body: bytes) -> Any:
+    async def _open(self, client: Any, request: Request) -> Any:
         import anthropic
         import httpx2
 
+        body = encode_request(request)
         given: dict[str, Any] = {"content": body}
         if self._platform == "vertex":
             given = {"body": msgspec.json.decode(body)}
+        betas = {} if request.compact_at is None else {"anthropic-beta": COMPACTION}
         try:
             stream = await client.post(
                 "/v1/messages",
                 **given,
                 cast_to=object,
+                options={"headers": betas},
                 stream=True,
                 stream_cls=anthropic.AsyncStream[object],
             )
@@ -186,6 +192,9 @@ def encode_request(request: Request) -> bytes:
         options["container"] = request.container
     if request.effort:
         options["output_config"] = {"effort": request.effort}
+    if request.compact_at is not None:
+        trigger = {"type": "input_tokens", "value": request.compact_at}
+        options["context_management"] = {"edits": [{"type": _COMPACT, "trigger": trigger}]}
     # A history may have a thousand rows: two pieces for each, in one go, and joined once.
     pieces: list[bytes | msgspec.Raw] = [
         piece

@@ -15,7 +15,7 @@ import msgspec
 MAX_INBOUND_CHARACTERS: Final = 16_000
 CUT_NOTE: Final = "\n[… the message was longer; the rest was cut here]"
 
-Role = Literal["user", "assistant"]
+Role = Literal["user", "assistant", "summary"]
 Kind = Literal["message", "command", "edit", "decision", "moved"]
 
 _CONTROLS: Final = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -30,7 +30,9 @@ class Message(
 ):
     """One row of a history.
 
-    :param seq: its place; monotonic, never reused
+    :param seq: when it was written; monotonic, never reused
+    :param role: ``summary`` stands for what was said before it; a model is told it by the user's
+        side, see `core.window.sent`
     :param blocks: a JSON array of the provider's content blocks, verbatim
     :param at: milliseconds since 1970, UTC
     :param sender: platform and id of the person, when it was a person

@@ -31,6 +31,8 @@ class Request(msgspec.Struct, frozen=True):
     :param thinking: ``adaptive``, ``disabled``, or None for the model's own default
     :param effort: ``low`` ... ``max``, or None for the model's own default
     :param container: where the provider has run code for this turn already
+    :param compact_at: input tokens from which on the service shall compact the conversation by
+        itself; a client whose service cannot ignores it
     """
 
     model: str
@@ -43,6 +45,7 @@ class Request(msgspec.Struct, frozen=True):
     effort: str | None = None
     provider: str = ""
     container: str | None = None
+    compact_at: int | None = None
 
 
 class ToolCall(msgspec.Struct, frozen=True):

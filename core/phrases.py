@@ -106,8 +106,9 @@ NO_MODEL: Final = (
     "must look after it. Your message is kept; I will answer as soon as it works again."
 )
 REJECTED: Final = (
-    "I am sorry: our conversation could not be continued as it was, so from now on I begin anew. "
-    "What we said is kept, but I do not look at it any more. Please ask again."
+    "I am sorry: the language model did not take your message as it is. It may be too long, or "
+    "hold something that it cannot read. What we said before is kept: please send it shorter, or "
+    "put it differently."
 )
 GAVE_UP: Final = (
     "I am sorry: I tried several times to answer this and failed each time, so I leave it. "

@@ -35,7 +35,10 @@ from core.snapshot import Snapshot
 from core.snapshots import first_revision, new_id
 from core.spending import Paid, Spending
 from core.store import SessionRef, SessionStore
+from core.summary import summary_of
+from core.trimming import NewSummary, from_row, summarised
 from core.turn import Approve, Finished, Place, run_turn
+from core.window import learned, sent
 
 
 class Session:
@@ -220,15 +223,24 @@ class Session:
     async def _answered(self, text: str, sender: str | None, show: Show | None) -> Reply:
         before = self._snapshot
         agent = self._agent
-        asked = _asked(before, agent, text, sender, self._clock.now())
-        journal = _Journal()
-        kept = before.messages[agent.memory.first_kept(before.messages) :]
+        now = self._clock.now()
         execution = new_id()
         purse = self._spending.purse(self._ref.key, execution, sender)
+        client = Paid(self._client, purse)
+        asked = _asked(before, agent, text, sender, now)
+        summary = None
+        if agent.memory.strategy == "summary":
+            summary = await summary_of(agent, client, before, asked, self._ref.key)
+            told = summarised(before, summary, now)
+            asked = _asked(told, agent, text, sender, now)
+        else:
+            told = before
+        journal = _Journal()
+        kept, fit = agent.memory.kept(told.messages, asked, told.fit)
         finished = await run_turn(
             self._agent_for(before),
-            Paid(self._client, purse),
-            kept,
+            client,
+            sent(kept, fit),
             asked,
             journal,
             show,
@@ -243,11 +255,11 @@ class Session:
         said += journal.said
         said += [("assistant", blocks) for blocks in finished.blocks]
         seeds = len(asked) - 1
-        after = await self._append(before.epoch, said, seeds, sender, finished)
+        after = await self._append(before.epoch, said, seeds, sender, finished, summary)
         return Reply(
             text=finished.text,
             messages=after.messages[seeds - len(said) :],
-            usage=finished.usage,
+            usage=finished.usage + summary.usage if summary else finished.usage,
             outcome=finished.outcome,
             execution_id=execution,
             cost=None if purse.cost is None else Decimal(purse.cost).scaleb(-12),
@@ -260,6 +272,7 @@ class Session:
         seeds: int,
         sender: str | None,
         finished: Finished,
+        summary: NewSummary | None,
     ) -> Snapshot:
         """One save. Who lost a race appends after what the other has saved.
 
@@ -271,7 +284,7 @@ class Session:
                 if before.epoch != epoch:
                     raise Cleared("the session was cleared while its answer was made")
                 new = said[seeds:] if before.spans else said
-                after = self._appended(before, new, sender, finished)
+                after = self._appended(before, new, sender, finished, summary)
                 try:
                     if self._store is not None:
                         replaces = before.revision if self._stored else None
@@ -291,16 +304,19 @@ class Session:
         said: Sequence[tuple[Role, msgspec.Raw]],
         sender: str | None,
         finished: Finished,
+        summary: NewSummary | None,
     ) -> Snapshot:
         now = self._clock.now()
-        after = changes.append(before, said, finished.usage, now, self._agent.memory, sender)
+        memory = self._agent.memory
+        after = changes.append(before, said, finished.usage, now, memory, sender, summary)
         if finished.window is not None:
-            kept = tuple(row for row in after.messages if row.seq >= finished.window)
+            kept = from_row(after.messages, finished.window)
             after = replace(after, window=finished.window, messages=kept)
         revision = before.revision + 1 if self._stored else first_revision()
         # Runs that failed have used something, too: the next one that is saved takes it along.
         spent = self._spending.rows.of(self._ref.key)
-        return replace(after, revision=revision, updated_at=now, spent=spent)
+        fit = learned(after.fit, finished.bytes_per_token)
+        return replace(after, revision=revision, updated_at=now, fit=fit, spent=spent)
 
     async def _catch_up(self, epoch: str) -> str:
         """Go on with what others have saved; the epoch of that."""

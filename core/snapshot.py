@@ -96,6 +96,19 @@ class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     message_ids: tuple[str, ...]
 
 
+class Fit(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How the history is made to fit into a request. The rows themselves are never changed.
+
+    :param images: of rows with a lower seq, images and files are not sent
+    :param results: of rows with a lower seq, tool results are not sent
+    :param bytes_per_token: of the text, as the last answers' usage told; 0: none has yet
+    """
+
+    images: int = 0
+    results: int = 0
+    bytes_per_token: float = 0.0
+
+
 class Snapshot(
     msgspec.Struct,
     frozen=True,
@@ -111,6 +124,7 @@ class Snapshot(
     :param spans: first and last seq of all rows that are history, in reading order
     :param window: the seq from which `messages` and requests read
     :param messages: the history in the window: whole exchanges, never an unanswered call
+    :param fit: what of `messages` requests leave out, and how tokens are estimated
     :param unanswered: what was said last, when it got no answer: an apology, or a stop
     :param sent: the last delivered parts
     :param seen: the last inbound ids, oldest first
@@ -137,6 +151,7 @@ class Snapshot(
     spans: tuple[Span, ...] = ()
     window: int = 0
     messages: tuple[Message, ...] = ()
+    fit: Fit = Fit()
     next_seq: int = 1
     inbox: tuple[Inbound, ...] = ()
     unanswered: tuple[Inbound, ...] = ()
@@ -152,7 +167,7 @@ class Snapshot(
 
     @property
     def rows(self) -> tuple[Message, ...]:
-        """The rows that this value holds, in order of their seq."""
+        """The rows that this value holds, in reading order."""
         return self.messages + self.turn.steps if self.turn else self.messages
 
     @property

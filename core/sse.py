@@ -28,6 +28,16 @@ class _ServerToolUse(msgspec.Struct):
     web_search_requests: int | None = None
 
 
+class _Iteration(msgspec.Struct):
+    """One of several samplings behind an answer. That of a compaction is in no other number."""
+
+    type: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+
+
 class _Usage(msgspec.Struct):
     """How long a cache keeps what it took in is said at the start of a stream only."""
 
@@ -37,11 +47,12 @@ class _Usage(msgspec.Struct):
     cache_read_input_tokens: int | None = None
     cache_creation: _CacheCreation | None = None
     server_tool_use: _ServerToolUse | None = None
+    iterations: list[_Iteration] | None = None
 
     def counted(self) -> Usage:
         hour = self.cache_creation.ephemeral_1h_input_tokens if self.cache_creation else 0
         searches = self.server_tool_use.web_search_requests if self.server_tool_use else 0
-        return Usage(
+        counted = Usage(
             self.input_tokens or 0,
             self.output_tokens or 0,
             self.cache_creation_input_tokens or 0,
@@ -49,6 +60,15 @@ class _Usage(msgspec.Struct):
             hour or 0,
             searches or 0,
         )
+        for one in self.iterations or ():
+            if one.type == "compaction":
+                counted += Usage(
+                    one.input_tokens,
+                    one.output_tokens,
+                    one.cache_creation_input_tokens,
+                    one.cache_read_input_tokens,
+                )
+        return counted
 
 
 class _Container(msgspec.Struct):
@@ -67,6 +87,8 @@ class _Delta(msgspec.Struct):
     thinking: str = ""
     signature: str = ""
     citation: dict[str, Any] | None = None
+    content: str | None = None
+    encrypted_content: str | None = None
     stop_reason: str | None = None
     container: _Container | None = None
 
@@ -100,7 +122,10 @@ _EVENTS: Final = frozenset(
     {"message_start", "content_block_start", "message_delta", "message_stop", "error"}
 )
 _DELTAS: Final = frozenset(
-    {"text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta"}
+    {
+        *("text_delta", "input_json_delta", "thinking_delta", "signature_delta"),
+        *("citations_delta", "compaction_delta"),
+    }
 )
 
 
@@ -257,6 +282,11 @@ class Assembly:
         elif delta.type == "citations_delta" and delta.citation:
             block = self._blocks[index]
             block["citations"] = [*(block.get("citations") or []), delta.citation]
+        elif delta.type == "compaction_delta":
+            block = self._blocks[index]
+            block["content"] = delta.content
+            if delta.encrypted_content is not None:
+                block["encrypted_content"] = delta.encrypted_content
 
     def _finished(self, index: int) -> dict[str, Any]:
         block = self._blocks[index]

@@ -39,6 +39,7 @@ from core.results import Keep
 from core.snapshot import Suspension, Usage
 from core.store import Blobs
 from core.tools import ToolContext, tool_json
+from core.window import bytes_per_token
 
 ATTEMPTS: Final = 3
 RETRY_WAIT: Final = 1.0
@@ -75,6 +76,7 @@ class Finished(msgspec.Struct, frozen=True):
     :param outcome: ``answered``, ``cut``, ``refused``, ``empty`` or ``unpaid``: a budget was used
         up on the way
     :param window: the seq from which the messages were sent, when not all could be
+    :param bytes_per_token: of the last request, when it is to be known
     """
 
     blocks: tuple[msgspec.Raw, ...]
@@ -82,6 +84,7 @@ class Finished(msgspec.Struct, frozen=True):
     usage: Usage
     outcome: str
     window: int | None = None
+    bytes_per_token: float | None = None
 
 
 class Suspended(msgspec.Struct, frozen=True):
@@ -135,6 +138,7 @@ async def run_turn(
         ToolError says why not. Its time does not count as the turn's
     :param blobs: where what the messages name is found, and what tools give is kept
     :raises Fenced: from the journal
+    :raises ModelRejected: the service refuses what was said in this turn, without any history
     :raises ModelError: no answer could be had
     :raises BudgetReached: not even the first call could be paid
     :raises StoreError: from `blobs`
@@ -204,6 +208,7 @@ class _Run:
         self._container: str | None = None
         self._usage = Usage()
         self._window: int | None = None
+        self._bytes_per_token: float | None = None
         self._before = _preamble(steps)
         self._piece = ""
         self._first_text: float | None = None
@@ -267,6 +272,7 @@ class _Run:
             usage=self._usage,
             outcome="cut" if cut else "answered",
             window=self._window,
+            bytes_per_token=self._bytes_per_token,
         )
 
     def _fixed(self, sentence: str, outcome: str, *, after: str = "") -> Finished:
@@ -281,6 +287,7 @@ class _Run:
             usage=self._usage,
             outcome=outcome,
             window=self._window,
+            bytes_per_token=self._bytes_per_token,
         )
 
     def _add(self, role: str, blocks: msgspec.Raw) -> None:
@@ -331,24 +338,25 @@ class _Run:
 
     async def _ask_one(self, use_tools: bool) -> Answer:
         """After retries, and on a shorter history when the whole is refused."""
-        try:
-            return await self._persist(use_tools)
-        except ModelRejected as error:
-            if not self._messages:
-                raise
-            trouble(
-                "model.rejected",
-                self._place.session_key,
-                execution=self._place.execution,
-                messages=len(self._messages),
-                error=str(error),
-            )
-            beginnings = list(history.exchanges(self._messages))
-            last = beginnings[-1] if len(beginnings) > 1 else len(self._messages)
-            self._messages = self._messages[last:]
-            first = (*self._messages, *self._steps)[0]
-            self._window = first.seq
-            return await self._persist(use_tools)
+        while True:
+            try:
+                return await self._persist(use_tools)
+            except ModelRejected as error:
+                if not self._messages:
+                    raise
+                trouble(
+                    "model.rejected",
+                    self._place.session_key,
+                    execution=self._place.execution,
+                    messages=len(self._messages),
+                    error=str(error),
+                )
+                # First to the last exchange; then it shows whether this turn alone is to blame.
+                beginnings = list(history.exchanges(self._messages))
+                last = beginnings[-1] if len(beginnings) > 1 else len(self._messages)
+                self._messages = self._messages[last:]
+                first = (*self._messages, *self._steps)[0]
+                self._window = first.seq
 
     async def _persist(self, use_tools: bool) -> Answer:
         attempt = 0
@@ -385,6 +393,8 @@ class _Run:
         failpoint("answered")
         self._container = answer.container or self._container
         self._usage += answer.usage
+        if self._agent.memory.bounds.tokens is not None:
+            self._bytes_per_token = bytes_per_token(request, answer.usage)
         said(self._place.execution, request.messages, answer.blocks)
         emit(
             "answered",
@@ -421,6 +431,7 @@ class _Run:
             thinking=agent.thinking,
             effort=agent.effort,
             container=self._container,
+            compact_at=agent.memory.compact_at if agent.memory.strategy == "server" else None,
         )
 
     def _on_text(self, piece: str) -> None:

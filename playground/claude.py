@@ -29,11 +29,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from playground import claude_brain
-from playground.claude_answers import Answer, Fail, Pause, Say
+from playground import claude_brain, claude_compaction
+from playground.claude_answers import Answer, Compacted, Fail, Pause, Say, UseTools
 from playground.claude_blocks import Invalid
 from playground.claude_play import Played
-from playground.claude_rules import check
+from playground.claude_rules import check, check_betas
 from playground.claude_usage import Cache, prompt_of
 from playground.claude_wire import Head, Json, error_body, streamed, tokens, whole
 from playground.serve import serving
@@ -119,15 +119,18 @@ class Claude:
         self.headers.append(dict(request.headers))
         if self._keep is not None:
             del self.requests[: -self._keep], self.headers[: -self._keep]
-        prompt = self._check(body)
+        prompt = self._check(body, request.headers.get("anthropic-beta", ""))
+        seen = claude_compaction.read(body)
         head = Head(
             message_id=f"msg_{_digest(f'{prompt}/{self._received}')}",
             request_id=f"req_{_digest(f'{self._received}')}",
             model=body["model"],
-            usage=self._cache.usage(body, prompt),
+            usage=self._cache.usage(seen, prompt),
             hide_thinking=(body.get("thinking") or {}).get("display") == "omitted",
         )
-        answer = self.scripted.popleft() if self.scripted else self._think(body)
+        answer = self.scripted.popleft() if self.scripted else self._think(seen)
+        if claude_compaction.due(body, tokens(prompt)) and isinstance(answer, Say | UseTools):
+            answer = Compacted(claude_compaction.summary(seen), answer)
         if isinstance(answer, Pause):
             self._paused.add(answer.text)
         if body.get("stream"):
@@ -140,7 +143,8 @@ class Claude:
 
     async def _count_tokens(self, request: Request) -> Response:
         body = await self._accept(request)
-        prompt = self._check({"max_tokens": 1, **body})
+        betas = request.headers.get("anthropic-beta", "")
+        prompt = self._check({"max_tokens": 1, **body}, betas)
         return JSONResponse({"input_tokens": tokens(prompt)})
 
     async def _models(self, request: Request) -> Response:
@@ -171,14 +175,15 @@ class Claude:
             raise _invalid("The request body must be a JSON object.")
         return body
 
-    def _check(self, body: Json) -> str:
+    def _check(self, body: Json, betas: str) -> str:
         """The request as one text, as the model would read it, if there is nothing wrong."""
         try:
             check(body, self._paused)
+            check_betas(body, betas)
         except Invalid as error:
             raise _invalid(str(error)) from None
         _check_model(body["model"])
-        prompt = prompt_of(body)
+        prompt = prompt_of(claude_compaction.read(body))
         if tokens(prompt) > self._context_tokens:
             raise _invalid(
                 f"prompt is too long: {tokens(prompt)} tokens > {self._context_tokens} maximum"

@@ -77,6 +77,14 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Compacted:
+    """A compaction block, then an answer; without a text the compaction has failed."""
+
+    text: str | None
+    answer: Say | UseTools | Think
+
+
+@dataclass(frozen=True)
 class Refuse:
     """Stop reason `refusal`, with its category, after as much text as `partial` has."""
 
@@ -154,6 +162,7 @@ Answer: TypeAlias = (
     | UseTools
     | Think
     | Pause
+    | Compacted
     | Refuse
     | Empty
     | Whitespace

@@ -34,6 +34,7 @@ _FIELDS = {
     "tool_result": names("tool_use_id content is_error cache_control toolset_name"),
     "thinking": names("thinking signature"),
     "redacted_thinking": names("data"),
+    "compaction": names("content encrypted_content signature tool_changes cache_control"),
 }
 _REQUIRED = {
     "text": ("text",),
@@ -44,7 +45,7 @@ _REQUIRED = {
     "thinking": ("thinking", "signature"),
     "redacted_thinking": ("data",),
 }
-_ASSISTANT_ONLY = frozenset({"tool_use", "thinking", "redacted_thinking"})
+_ASSISTANT_ONLY = frozenset({"tool_use", "thinking", "redacted_thinking", "compaction"})
 _USER_ONLY = frozenset({"tool_result", "image", "document", "search_result"})
 _MAGIC = {
     "image/jpeg": b"\xff\xd8\xff",
@@ -101,6 +102,9 @@ def check_block(where: str, block: Json, *, role: str) -> None:
                 good.encode(), str(block["signature"]).encode("utf-8", "surrogatepass")
             ):
                 raise Invalid(f"{where}: Invalid `signature` in `thinking` block")
+        case "compaction":
+            if block.get("content") == "":
+                raise Invalid(f"{where}.compaction.content: must not be empty")
         case "redacted_thinking":
             if not str(block["data"]).startswith(SIGNATURE_PREFIX):
                 raise Invalid(f"{where}: Invalid `data` in `redacted_thinking` block")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from playground.claude_blocks import Invalid, check_block, check_name, check_text, names
+from playground.claude_compaction import BETA, LEAST_TRIGGER, edit_of
 
 Json = dict[str, Any]
 
@@ -58,6 +59,22 @@ def check(request: Any, paused: Collection[str] = ()) -> None:
         )
     if _count(request["messages"], lambda value: value.get("type") == "image") > MOST_IMAGES:
         raise Invalid(f"messages: too many images; at most {MOST_IMAGES} are allowed")
+
+
+def check_betas(request: Json, betas: str) -> None:
+    """What is in beta is refused without its header."""
+    management = request.get("context_management")
+    if management is None:
+        return
+    if BETA not in betas:
+        raise Invalid("context_management: Extra inputs are not permitted")
+    edit = edit_of(request)
+    trigger = (edit or {}).get("trigger") or {"value": LEAST_TRIGGER}
+    if trigger["value"] < LEAST_TRIGGER:
+        raise Invalid(
+            "context_management.edits.0.trigger.value: should be greater than or equal to"
+            f" {LEAST_TRIGGER}"
+        )
 
 
 def _check_numbers(request: Json) -> None:

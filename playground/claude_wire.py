@@ -15,6 +15,7 @@ from typing import Any
 
 from playground.claude_answers import (
     Answer,
+    Compacted,
     Cut,
     Empty,
     EndEarly,
@@ -92,6 +93,7 @@ class _Message:
     blocks: tuple[_Block, ...]
     stop_reason: str
     stop_details: Json | None = None
+    compacted: bool = False
 
     @property
     def output_tokens(self) -> int:
@@ -187,6 +189,10 @@ def _message(answer: Answer, head: Head) -> _Message:
             return _Message((*spoken, *calls), "tool_use")
         case Pause():
             return _Message((_text(_words(answer.text)),), "pause_turn")
+        case Compacted():
+            after = _message(answer.answer, head)
+            both = (_compaction(answer.text), *after.blocks)
+            return _Message(both, after.stop_reason, compacted=True)
         case Refuse():
             partial = (_text(_words(answer.partial)),) if answer.partial else ()
             details = {"type": "refusal", "category": answer.category, "explanation": None}
@@ -223,6 +229,14 @@ def _thinking(thinking: str, head: Head) -> _Block:
     )
 
 
+def _compaction(text: str | None) -> _Block:
+    return _Block(
+        {"type": "compaction", "content": None},
+        ({"type": "compaction_delta", "content": text},),
+        {"type": "compaction", "content": text},
+    )
+
+
 def _tool_use(id: str, name: str, arguments: Mapping[str, Any]) -> _Block:
     text = _dump(arguments) if arguments else ""
     # The first piece is empty, as from the real service, and a call without arguments has no other.
@@ -249,12 +263,29 @@ def _body(message: _Message, head: Head) -> Json:
         "stop_reason": message.stop_reason,
         "stop_sequence": None,
         "stop_details": message.stop_details,
-        "usage": _usage(head, message.output_tokens),
+        "usage": _usage(head, message),
     }
 
 
-def _usage(head: Head, output_tokens: int) -> Json:
+def _iterations(head: Head, message: _Message) -> Json:
+    """What it cost to compact, which is in no other number."""
+    if not message.compacted:
+        return {}
+    whole = sum(head.usage.values())
+    summary = tokens(_dump(message.blocks[0].whole))
+    no_cache = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+    return {
+        "iterations": [
+            {"type": "compaction", "input_tokens": whole, "output_tokens": summary, **no_cache},
+            {"type": "message", **head.usage, "output_tokens": message.output_tokens},
+        ]
+    }
+
+
+def _usage(head: Head, message: _Message, output_tokens: int | None = None) -> Json:
     written = head.usage["cache_creation_input_tokens"]
+    if output_tokens is None:
+        output_tokens = message.output_tokens
     return {
         **head.usage,
         "cache_creation": {
@@ -263,6 +294,7 @@ def _usage(head: Head, output_tokens: int) -> Json:
         },
         "output_tokens": output_tokens,
         "service_tier": "standard",
+        **_iterations(head, message),
     }
 
 
@@ -278,7 +310,7 @@ def _events(message: _Message, head: Head, pace: float) -> list[tuple[float, byt
         "content": [],
         "stop_reason": None,
         "stop_details": None,
-        "usage": _usage(head, 1),
+        "usage": _usage(head, message, 1),
     }
     add({"type": "message_start", "message": opening})
     if not message.blocks:
@@ -296,7 +328,11 @@ def _events(message: _Message, head: Head, pace: float) -> list[tuple[float, byt
         "stop_sequence": None,
         "stop_details": message.stop_details,
     }
-    usage = {**head.usage, "output_tokens": message.output_tokens}
+    usage = {
+        **head.usage,
+        "output_tokens": message.output_tokens,
+        **_iterations(head, message),
+    }
     add({"type": "message_delta", "delta": ending, "usage": usage})
     add({"type": "message_stop"})
     return events

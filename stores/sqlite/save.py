@@ -239,6 +239,10 @@ def _since(snapshot: Snapshot, seq: int) -> list[Message]:
             if row.seq < seq:
                 break
             new.append(row)
+    # A summary is written last and read first.
+    told = snapshot.messages[:1]
+    if told and told[0].role == "summary" and told[0].seq >= seq and told[0] not in new:
+        new.append(told[0])
     new.reverse()
     return new
 

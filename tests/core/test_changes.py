@@ -396,15 +396,6 @@ def test_an_apology_is_a_reply_and_the_turn_leaves_no_trace() -> None:
     assert sorry.outbox == (Outbound("x1.0", "sorry", "sending", reply_to="m2"),)
 
 
-def test_after_an_apology_that_begins_anew_nothing_earlier_is_read_but_all_is_kept() -> None:
-    snapshot = started(accepted(conversation(2), "1"))
-    sorry = changes.apologise(snapshot, fence_of(snapshot), ["sorry"], anew=True)
-    assert sorry.messages == ()
-    assert (sorry.window, sorry.next_seq, sorry.erase) == (6, 6, ((5, 5),))
-    assert sorry.spans == ((1, 5),)
-    assert seqs(conversation(1, sorry, "j").messages) == [6, 7]
-
-
 def test_a_turn_that_waits_for_the_operator_was_no_attempt() -> None:
     snapshot = started(accepted(begun(), "1"))
     for index in range(9):
@@ -438,7 +429,7 @@ FENCED: Final[dict[str, Callable[[Snapshot, Fence], Snapshot]]] = {
     "commit": lambda snapshot, fence: changes.commit(
         snapshot, fence, [said("a")], ["b"], USAGE, 0, 1
     ),
-    "apologise": lambda snapshot, fence: changes.apologise(snapshot, fence, ["b"], anew=True),
+    "apologise": lambda snapshot, fence: changes.apologise(snapshot, fence, ["b"]),
     "postpone": lambda snapshot, fence: changes.postpone(snapshot, fence, ["b"]),
 }
 
@@ -1228,15 +1219,15 @@ class Machine(RuleBasedStateMachine):
             assert [part.replaces for part in mine if part.replaces] == list(shown)
 
     @precondition(lambda self: self.chat.snapshot.turn)
-    @rule(anew=st.booleans())
-    def apologise(self, anew: bool) -> None:
+    @rule()
+    def apologise(self) -> None:
         before = self.chat.snapshot
         assert before.turn is not None
         fence = fence_of(before)
-        assert self.apply(lambda snapshot: changes.apologise(snapshot, fence, ["sorry"], anew=anew))
+        assert self.apply(lambda snapshot: changes.apologise(snapshot, fence, ["sorry"]))
         for each in before.turn.taken:
             del self.chat.waiting[each]
-        assert self.chat.snapshot.messages == (() if anew else before.messages)
+        assert self.chat.snapshot.messages == before.messages
 
     @precondition(lambda self: self.chat.snapshot.turn)
     @rule()

@@ -838,16 +838,16 @@ async def test_a_rejected_history_is_shortened_once() -> None:
         assert texts == ["b", "two", "c", "three", "d"]
 
 
-async def test_a_history_that_is_rejected_anyway_is_left_behind_with_an_honest_sentence() -> None:
-    async with House("one", ModelRejected("400"), ModelRejected("400"), "fresh") as house:
-        await house.says("a")
-        await house.says("b")
-        assert house.screen.shown == ["one", phrases.REJECTED]
+async def test_a_rejected_message_gets_an_honest_sentence_and_costs_no_history() -> None:
+    no = ModelRejected("400")
+    async with House("one", "two", no, no, no, "fresh") as house:
+        for text in ("a", "b", "x" * 10_000):
+            await house.says(text)
+        assert house.screen.shown == ["one", "two", phrases.REJECTED]
         await house.says("c")
         assert house.screen.shown[-1] == "fresh"
-        assert [text_of(m.blocks) for m in house.model.requests[-1].messages] == ["c"]
-        kept = [message async for message in house.store.archive(SessionRef(key=KEY))]
-        assert len(kept) == 4
+        said = [text_of(m.blocks) for m in house.model.requests[-1].messages]
+        assert said == ["a", "one", "b", "two", "c"]
 
 
 async def test_a_bug_in_a_turn_hurts_only_that_turn() -> None:

@@ -267,7 +267,7 @@ def test_the_fields_are_those_of_the_contract_and_no_others() -> None:
     assert Snapshot.__struct_fields__ == (
         *("version", "revision", "epoch", "created_at", "updated_at", "id"),
         *("model", "system_prompt", "thinking", "effort", "cwd", "chosen"),
-        *("spans", "window", "messages", "next_seq"),
+        *("spans", "window", "messages", "fit", "next_seq"),
         *("inbox", "unanswered", "turn", "outbox", "sent", "seen", "usage", "gone", "erase"),
         "spent",
         "rewritten",

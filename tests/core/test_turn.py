@@ -885,11 +885,19 @@ async def test_a_single_refused_exchange_goes_altogether() -> None:
     assert [each.seq for each in turn.model.requests[1].messages] == [10]
 
 
-async def test_a_history_is_shortened_once() -> None:
-    turn = Turn(ModelRejected("400 first"), ModelRejected("400 second"), "never asked")
-    with pytest.raises(ModelRejected, match="second"):
+async def test_the_last_exchange_may_be_the_one_that_is_refused() -> None:
+    turn = Turn(ModelRejected("400 first"), ModelRejected("400 second"), "Here.")
+    finished = await turn.run(talk(2, 4, 6))
+    assert finished.window == 10
+    sent = [[each.seq for each in request.messages] for request in turn.model.requests]
+    assert sent == [[2, 3, 4, 5, 6, 7, 10], [6, 7, 10], [10]]
+
+
+async def test_what_is_refused_alone_is_to_blame_itself() -> None:
+    turn = Turn(*(ModelRejected(f"400 {which}") for which in "abc"), "never asked")
+    with pytest.raises(ModelRejected, match="c"):
         await turn.run(talk(2, 4, 6))
-    assert len(turn.model.requests) == 2
+    assert len(turn.model.requests) == 3
 
 
 async def test_without_a_history_there_is_nothing_to_shorten() -> None:

@@ -42,11 +42,13 @@ from core.errors import (
     StoreUnavailable,
 )
 from core.forget import forget
+from core.history import begins_exchange
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Message, Outbound, Role, Sender, encode_blocks, text_block
 from core.snapshot import Pending, Sent, Snapshot, Suspension, Turn, Usage, stored
 from core.snapshots import Snapshots
 from core.store import Blob, BotStore, SessionRef, SessionStore, Summary
+from core.trimming import NewSummary
 from core.usage import QUARTER, UNIT, Spent, Sum
 
 EPOCH = "epoch-1"
@@ -274,7 +276,7 @@ STEPS = st.tuples(
         (
             *("talk", "ask") * 4,
             *("accept", "start", "answered", "results", "commit", "delivered") * 2,
-            *("join", "shown", "apologise", "anew", "postpone", "shorten", "append", "reply"),
+            *("join", "shown", "apologise", "summarise", "postpone", "shorten", "append", "reply"),
             *("hold", "fail", "put_back", "gone", "stop", "reset", "undo"),
             *("clear", "set_aside", "move", "move"),
         )
@@ -1570,8 +1572,16 @@ def _change(name: str, size: int, number: int, key: str, value: Snapshot) -> Sna
             return changes.append(
                 value, [("user", text(words)), ("assistant", text("a"))], Usage(), number, memory
             )
-        case "apologise" | "anew":
-            return changes.apologise(value, fence, [words], anew=name == "anew")
+        case "apologise":
+            return changes.apologise(value, fence, [words])
+        case "summarise":
+            rows = value.messages
+            last = max((at for at, row in enumerate(rows) if begins_exchange(row)), default=0)
+            covers = tuple(row.seq for row in rows[:last])
+            summary = NewSummary(value.epoch, covers, words, Usage(1, size))
+            return changes.start(
+                value, execution=f"x{number}", now=number, memory=memory, summary=summary
+            )
         case "postpone":
             return changes.postpone(value, fence, [words])
         case "delivered":
