@@ -87,6 +87,7 @@ def _agent(settings: Settings, tools: tuple[Tool, ...]) -> Agent:
         instructions=section.instructions,
         thinking=section.thinking,
         effort=section.effort,
+        tell_time=section.tell_time,
         max_tokens=section.max_tokens,
         max_rounds=section.max_rounds,
         turn_timeout=section.turn_timeout,

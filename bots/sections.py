@@ -164,6 +164,7 @@ class AgentSection(Section):
     instructions: str = INSTRUCTIONS
     thinking: Literal["adaptive", "disabled"] | None = None
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    tell_time: bool = False
     max_tokens: Count = 4096
     max_rounds: Count = 8
     turn_timeout: Seconds = 120.0

@@ -25,6 +25,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     :param stateful: what was said in earlier runs is remembered, and every run has tools of its own
     :param thinking: ``adaptive``, ``disabled``, or None for the model's own default
     :param effort: ``low`` ... ``max``, or None for the model's own default
+    :param tell_time: each message of a person begins with the date and the time, in UTC
     :param max_tokens: of one answer
     :param max_rounds: how often tools may run in one turn
     :param turn_timeout: seconds for a whole turn, tools included
@@ -46,6 +47,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     memory: ConversationMemory = msgspec.field(default_factory=ConversationMemory)
     thinking: str | None = None
     effort: str | None = None
+    tell_time: bool = False
     max_tokens: int = 4096
     max_rounds: int = 8
     turn_timeout: float = 120.0

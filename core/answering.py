@@ -181,6 +181,7 @@ class Answering:
             one_by_one=self._when_busy == "queue",
             join=self._when_busy == "interrupt",
             summary=summary,
+            tell_time=self._agent.tell_time,
         )
 
     async def _summary(self, key: str, adapter: Adapter, purse: Purse) -> NewSummary | None:

@@ -25,6 +25,7 @@ from core.messages import (
     decode_blocks,
     encode_blocks,
     text_block,
+    time_block,
 )
 from core.outbox import SENT_LIMIT, on_screen, parts_of, queue, retractions
 from core.snapshot import Fit, Snapshot, Span, Suspension, Turn, Usage
@@ -121,6 +122,7 @@ def start(
     one_by_one: bool = False,
     join: bool = False,
     summary: NewSummary | None = None,
+    tell_time: bool = False,
 ) -> Snapshot:
     """A run of the turn begins: of the one under way, else of what waits in the inbox.
 
@@ -129,10 +131,11 @@ def start(
     :param one_by_one: take the oldest message only, not all that wait
     :param join: messages that came meanwhile join the turn under way
     :param summary: of what has no room in the window any more; for a turn that has yet to begin
+    :param tell_time: its first message says what time it is
     """
     turn = snapshot.turn
     if turn is None:
-        return _first_attempt(snapshot, execution, now, memory, one_by_one, summary)
+        return _first_attempt(snapshot, execution, now, memory, one_by_one, summary, tell_time)
     if turn.suspended is not None:
         return _resumed(snapshot, turn, turn.suspended, execution, join)
     waiting = [inbound for inbound in snapshot.inbox if inbound.id not in turn.taken]
@@ -184,6 +187,7 @@ def _first_attempt(
     memory: ConversationMemory,
     one_by_one: bool,
     summary: NewSummary | None,
+    tell_time: bool,
 ) -> Snapshot:
     waiting = snapshot.inbox[:1] if one_by_one else snapshot.inbox
     if not waiting:
@@ -196,7 +200,7 @@ def _first_attempt(
             blocks = encode_blocks([text_block(seed.message)])
             steps.append(Message(seq=seq, role=seed.role, blocks=blocks, at=now))
             seq += 1
-    steps.append(_spoken(waiting, seq, now, []))
+    steps.append(_spoken(waiting, seq, now, [time_block(now)] if tell_time else []))
     return replace(
         trimmed(snapshot, memory, steps, summary),
         next_seq=seq + 1,

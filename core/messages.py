@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
@@ -142,6 +143,15 @@ def cut(text: str, limit: int = MAX_INBOUND_CHARACTERS) -> str:
 
 def text_block(text: str) -> dict[str, object]:
     return {"type": "text", "text": text}
+
+
+def time_block(now: int) -> dict[str, object]:
+    """The time, for the model; in the newest message, since nothing before that may change.
+
+    :param now: ms since 1970
+    """
+    at = datetime.fromtimestamp(now / 1000, UTC)
+    return text_block(f"<time>{at:%A, %d %B %Y, %H:%M} UTC</time>")
 
 
 def encode_blocks(blocks: Iterable[dict[str, object]]) -> msgspec.Raw:

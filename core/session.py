@@ -27,7 +27,7 @@ from core.agent import Agent
 from core.clock import Clock, SystemClock
 from core.errors import Cleared, SessionBusy, StaleSnapshot
 from core.line import Line
-from core.messages import Message, Role, clean, encode_blocks, text_block
+from core.messages import Message, Role, clean, encode_blocks, text_block, time_block
 from core.model import ModelClient
 from core.opening import StoreChoice, claude, opened, parted, reference
 from core.reply import Reply, Show, Stream
@@ -424,7 +424,11 @@ def _asked(
         Message(
             seq=snapshot.next_seq + index,
             role=role,
-            blocks=encode_blocks([text_block(said)]),
+            blocks=encode_blocks(
+                [time_block(now), text_block(said)]
+                if agent.tell_time and index == len(spoken) - 1
+                else [text_block(said)]
+            ),
             at=now,
             sender=who,
         )

@@ -7,11 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from core.agent import Agent
 from core.claude import encode_request
 from core.marks import marked, marked_rows, marked_tools
-from core.messages import Message, Role, encode_blocks, text_block
+from core.memory import ConversationMemory
+from core.messages import Message, Role, decode_blocks, encode_blocks, text_block
 from core.model import Request
+from core.session import Session
 from playground.claude_usage import Cache, blocks_of, prompt_of
+from tests.core.fakes import FakeClock, ScriptedModel
+from tests.core.test_conversations import House
 
 SYSTEM = "You are the patient clerk of a small harbour. " * 100  # more than 1,024 tokens
 TOOL = msgspec.Raw(b'{"name":"look","description":"","input_schema":{"type":"object"}}')
@@ -113,3 +118,30 @@ def test_the_next_turn_reads_this_one_whatever_was_said_without_an_answer() -> N
         request = body(messages)
         usage = cache.usage(request, prompt_of(request))
         assert (usage["cache_read_input_tokens"] > 1_000) is (messages is not first)
+
+
+async def test_the_time_stands_in_the_newest_message_and_in_nothing_before_it() -> None:
+    agent = Agent(tell_time=True, memory=ConversationMemory().add_user("Hi").add_assistant("Yes?"))
+    async with House("one", "two", agent=agent) as house:
+        await house.says("a")
+        house.clock.jump(90_000)
+        await house.says("b")
+        first, second = house.model.requests
+    assert first.system == second.system
+    # What was sent is the beginning of what is sent next, byte for byte.
+    assert encode_request(second).startswith(encode_request(first).split(b',"cache_control"')[0])
+    sent = [decode_blocks(message.blocks) for message in second.messages]
+    assert sent[0] == [text_block("Hi")]
+    assert sent[2] == [
+        text_block("<time>Friday, 15 January 2027, 08:00 UTC</time>"),
+        text_block("a"),
+    ]
+    assert sent[4] == [
+        text_block("<time>Friday, 15 January 2027, 08:01 UTC</time>"),
+        text_block("b"),
+    ]
+
+    model = ScriptedModel("one")
+    session = await Session.start(agent, client=model, clock=FakeClock())
+    await session.run("a")
+    assert [decode_blocks(row.blocks) for row in model.requests[0].messages] == sent[:3]
