@@ -274,7 +274,7 @@ async def test_s12_and_it_saves_after_every_completed_turn(
         assert store.names == ["load", *["save"] * count]
         assert store.kept[KEY] == session.snapshot
         assert len(store.kept[KEY].messages) == 2 * count
-    stand_in.script(Fail(400, "invalid_request_error"), Fail(400, "invalid_request_error"))
+    stand_in.script(*[Fail(400, "invalid_request_error")] * 3)
     with pytest.raises(Exception, match="invalid_request_error"):
         await session.run("This one is not completed")
     assert store.names.count("save") == 3
