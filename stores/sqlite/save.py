@@ -248,7 +248,7 @@ def _since(snapshot: Snapshot, seq: int) -> list[Message]:
 
 
 def _columns(session: int, row: Message) -> tuple[object, ...]:
-    spoken = row.role == "user" or row.sender or row.message_ids
+    spoken = row.role != "assistant" or row.sender or row.message_ids
     # The last of several senders is the one of the row.
     sender = row.senders or row.sender
     about = _encode((row.role, row.at, sender, row.message_ids) if spoken else row.at)
