@@ -752,6 +752,36 @@ class StoreContract(SessionStoreContract):
         assert await seqs(store, "t:1", limit=0) == []
         assert await seqs(store, "t:2") == []
 
+    async def test_a_summary_is_written_last_read_first_and_stays_one(
+        self, store: BotStore
+    ) -> None:
+        value = begun()
+        for number in range(1, 4):
+            value = changes.append(
+                value,
+                [("user", text(f"q{number}")), ("assistant", text(f"a{number}"))],
+                Usage(),
+                number,
+                SHORT,
+            )
+        await store.save(ref("t:1"), value, replaces=None)
+        covers = tuple(row.seq for row in value.messages[:2])
+        after = changes.append(
+            value,
+            [("user", text("q4")), ("assistant", text("a4"))],
+            Usage(),
+            9,
+            SHORT,
+            summary=NewSummary(value.epoch, covers, "so far"),
+        )
+        after = replace(after, revision=value.revision + 1)
+        await store.save(ref("t:1"), after, replaces=value.revision)
+        assert await store.load(ref("t:1")) == after
+        assert [row.role for row in after.messages][:2] == ["summary", "user"]
+        assert [row.seq for row in after.messages] == [7, 3, 4, 5, 6, 8, 9]
+        if self.keeps_archive:
+            assert await seqs(store, "t:1") == [9, 8, 7, 6, 5, 4, 3, 2, 1]
+
     async def test_a_long_archive(self, store: BotStore) -> None:
         chat = Chat(store, "t:1")
         said = [("user", text("q")), ("assistant", text("a"))] * 450
