@@ -98,6 +98,8 @@ async def test_its_tokens_are_counted_and_it_needs_no_save_of_its_own() -> None:
         after = await bot.snapshot()
         assert after.usage == before.usage + USAGE + USAGE
         assert after.revision == before.revision + 4
+        sums = await bot.store.usage.sums(by=("model",))
+        assert {each.model: each.calls for each in sums} == {"claude-sonnet-5-5": 4, "small": 1}
 
 
 @pytest.mark.parametrize(
