@@ -237,6 +237,10 @@ async def _marked(
 def marked(row: Message, person: str, mark: str, quotes: Sequence[str]) -> Message:
     """The row without the person's words; itself when there are none."""
     blocks = decode_blocks(row.blocks)
+    if row.role == "summary":
+        # It says in other words what they have said, and nobody can tell where.
+        gone = encode_blocks([text_block(mark)])
+        return row if row.blocks == gone else replace(row, blocks=gone)
     mine = _theirs(row, person, blocks)
     after: list[dict[str, Any]] = []
     for block, is_theirs in zip(blocks, mine, strict=True):

@@ -110,6 +110,8 @@ def _of(block: Mapping[str, Any]) -> Iterator[_Piece]:
 def _who(message: Message, about: About) -> str:
     if message.role == "assistant":
         return about.agent
+    if message.role == "summary":
+        return "Summary"
     return message.sender or "…"
 
 

@@ -463,3 +463,10 @@ def test_short_words_are_nobodys() -> None:
         "a longer text",
         "and a line",
     )
+
+
+def test_a_summary_says_it_in_other_words_so_all_of_it_goes() -> None:
+    told = row(9, text_block("Ada has told us her number"), role="summary", sender=None)
+    after = marked(told, "test:ada", MARK, ("4711",))
+    assert (after.role, text_of(after.blocks)) == ("summary", MARK)
+    assert marked(after, "test:ada", MARK, ("4711",)) is after

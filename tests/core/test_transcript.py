@@ -144,3 +144,9 @@ def test_a_document_may_be_empty(name: str) -> None:
     assert text.endswith("\n")
     if name == "json":
         assert msgspec.json.decode(text, type=Document).messages == ()
+
+
+def test_a_summary_is_named_as_one() -> None:
+    told = row(9, text_block("so far"), role="summary", sender=None)
+    form = FORMS["md"]
+    assert form.row(told, ABOUT, {}).startswith("### Summary")
