@@ -148,5 +148,5 @@ def test_a_document_may_be_empty(name: str) -> None:
 
 def test_a_summary_is_named_as_one() -> None:
     told = row(9, text_block("so far"), role="summary", sender=None)
-    form = FORMS["md"]
+    form = FORMS["markdown"]
     assert form.row(told, ABOUT, {}).startswith("### Summary")
