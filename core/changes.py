@@ -351,8 +351,10 @@ def move(old: Snapshot, new: Snapshot | None, key: str) -> Snapshot:
 
     A turn under way goes on at the end of both; the newer one of two begins again. No message is
     refused for a full inbox: both were accepted. Each of two parts that were leaving may be on the
-    screen, and still says so.
+    screen, and still says so. Nothing names a message of the old chat any more: the new one counts
+    its messages anew, and another would be meant.
     """
+    old = _without_places(old)
     if new is None:
         return replace(
             old,
@@ -528,6 +530,36 @@ def _moved(fit: Fit, offset: int) -> Fit:
         fit,
         images=fit.images and fit.images + offset,
         results=fit.results and fit.results + offset,
+    )
+
+
+def _without_places(snapshot: Snapshot) -> Snapshot:
+    """The same, without the platform's ids of messages that it could refer to."""
+    leaving = {part.id for part in snapshot.outbox}
+    turn = snapshot.turn
+    if turn is not None:
+        asking = turn.suspended and replace(
+            turn.suspended,
+            calls=tuple(replace(call, card=None) for call in turn.suspended.calls),
+        )
+        turn = replace(turn, shown=(), suspended=asking)
+    return replace(
+        snapshot,
+        inbox=tuple(replace(each, message_id=None, reply_to=None) for each in snapshot.inbox),
+        unanswered=tuple(
+            replace(each, message_id=None, reply_to=None) for each in snapshot.unanswered
+        ),
+        turn=turn,
+        outbox=tuple(
+            replace(
+                part,
+                replaces=part.replaces if part.replaces in leaving else None,
+                reply_to=None,
+            )
+            for part in snapshot.outbox
+            if part.body is not None
+        ),
+        sent=(),
     )
 
 

@@ -30,7 +30,7 @@ from core.errors import StaleSnapshot
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Message, Outbound, Role, Sender, decode_blocks, encode_blocks
 from core.messages import text_block as block
-from core.snapshot import Sent, Snapshot, Usage, decode, encode
+from core.snapshot import Pending, Sent, Snapshot, Suspension, Usage, decode, encode
 from core.snapshots import Snapshots
 from core.store import SessionRef
 from tests.core.fakes import DictStore, FakeClock
@@ -737,7 +737,33 @@ def test_a_chat_moves_to_where_nothing_was() -> None:
     old = accepted(started(accepted(conversation(2), "1")), "2")
     moved = changes.move(old, None, NEW_KEY)
     assert {each.key for each in moved.inbox} == {NEW_KEY}
-    assert replace(moved, inbox=()) == replace(old, inbox=())
+    assert moved.turn == old.turn
+    assert (moved.messages, moved.spans, moved.seen) == (old.messages, old.spans, old.seen)
+
+
+def test_nothing_names_a_message_of_the_chat_that_was_left() -> None:
+    """The new chat counts its messages anew: an edit or a deletion would hit another one."""
+    old = started(accepted(conversation(1), "1"), "x")
+    old = changes.shown(old, Fence(old.epoch, "x"), ("7", "8"))
+    assert old.turn is not None
+    asking = Suspension("s", (Pending("c", "digest", card="9"),))
+    parts = (
+        Outbound("a.0", "edit", "sending", replaces="5", reply_to="4"),
+        Outbound("a.1", None, replaces="6"),
+        Outbound("a.2", "edit of the first", replaces="a.0"),
+    )
+    old = replace(old, turn=replace(old.turn, suspended=asking), outbox=parts)
+    for new in (None, begun("e9")):
+        moved = changes.move(old, new, NEW_KEY)
+        assert moved.turn is not None and moved.turn.suspended is not None
+        assert moved.turn.shown == ()
+        assert moved.turn.suspended.calls[0].card is None
+        assert moved.sent == ()
+        assert moved.outbox == (
+            Outbound("a.0", "edit", "sending"),
+            Outbound("a.2", "edit of the first", replaces="a.0"),
+        )
+        assert {each.message_id for each in moved.inbox} == {None}
 
 
 def test_what_was_said_under_the_new_key_follows_renumbered() -> None:
@@ -751,7 +777,7 @@ def test_what_was_said_under_the_new_key_follows_renumbered() -> None:
     assert (moved.spans, moved.next_seq, moved.erase) == (((1, 6),), 7, ())
     assert [(each.id, each.key) for each in moved.inbox] == [("old", NEW_KEY), ("new", NEW_KEY)]
     assert moved.seen == ("i0", "i1", "old", "j0", "new")
-    assert moved.sent == old.sent + new.sent
+    assert moved.sent == new.sent
     assert moved.usage == old.usage + new.usage
     assert moved.chosen == {"model": "b", "effort": "low"}
     assert (moved.epoch, moved.revision) == (old.epoch, old.revision)
@@ -1298,7 +1324,8 @@ class Machine(RuleBasedStateMachine):
         old, new = self.chat, self.other
         moved = changes.move(old.snapshot, new.snapshot, NEW_KEY)
         assert {each.key for each in moved.inbox} <= {NEW_KEY}
-        assert moved.outbox[: len(old.snapshot.outbox)] == old.snapshot.outbox
+        kept = [part.id for part in old.snapshot.outbox if part.body is not None]
+        assert [part.id for part in moved.outbox[: len(kept)]] == kept
         old.take_in(new, moved)
         self.other = Chat(self.new("e"))
         self.stale = old.snapshot

@@ -1141,7 +1141,7 @@ class StoreContract(SessionStoreContract):
             with pytest.raises(SnapshotUnreadable):
                 await store.load(ref("t:2"))
         else:
-            assert await store.load(ref("t:2")) == moved
+            assert await store.load(ref("t:2")) == changes.move(moved, None, "t:2")
 
     # ------------------------------------------------------------------ notes
 
