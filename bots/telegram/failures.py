@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-import httpx
+import aiohttp
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -48,7 +48,11 @@ _NOBODY: Final = (
     "group chat was deleted",
 )
 # The request has not left: there was no connection to send it on.
-_UNSENT: Final = (httpx.PoolTimeout, httpx.ConnectTimeout, httpx.ConnectError, httpx.ProxyError)
+_UNSENT: Final = (
+    aiohttp.ConnectionTimeoutError,
+    aiohttp.ClientConnectorError,
+    aiohttp.ClientHttpProxyError,
+)
 
 
 def says(error: Exception, texts: tuple[str, ...]) -> bool:

@@ -1,26 +1,110 @@
-"""The HTTP clients that python-telegram-bot's `Bot` sends its requests through.
+"""The HTTP client that python-telegram-bot's `Bot` sends its requests through, on aiohttp.
 
-PTB's own, with its mapping of errors, but for two things: getUpdates answers are kept as they came,
-and no answer is ever logged. Nothing here decides what an error means for us.
+PTB's own, on httpx, looks at every connection of its pool for each request: with fifty chats at
+once a message costs it several times the processor time of everything else in a turn. What an
+answer means is PTB's affair as before (`BaseRequest.post`), but no answer is ever logged, and
+getUpdates answers are kept as they came. What an error means for us is not decided here.
 """
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final
+from urllib.parse import urlencode
 
+import aiohttp
+import httpx
 from telegram import Bot
-from telegram.error import TelegramError
-from telegram.request import HTTPXRequest
+from telegram.error import NetworkError, TelegramError, TimedOut
+from telegram.request import BaseRequest, RequestData
 
 _NOTHING_CAME: Final = b'{"ok":true,"result":[]}'
+CONNECT_SECONDS: Final = 10.0
+KEPT_SECONDS: Final = 5.0  # a connection without work; as httpx has it, which PTB comes with
 
 
-class Request(HTTPXRequest):
-    """PTB's client, except that what it cannot read is not written to the log.
+class Request(BaseRequest):
+    """A pool of connections, opened with the first request.
 
-    Such an answer may quote a message, or our address and with it the token.
+    What PTB cannot read is not written to the log: such an answer may quote a message, or our
+    address and with it the token. Nor does an error that leaves here hold the address.
+
+    :param connections: at most
+    :param timeout: seconds without a byte of an answer after which a request is given up
+    :param pool_timeout: seconds to wait for one of the connections
     """
+
+    def __init__(self, *, connections: int, timeout: float = 5.0, pool_timeout: float) -> None:
+        self._connections = connections
+        self._timeout = timeout
+        self._pool_timeout = pool_timeout
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    @property
+    def read_timeout(self) -> float:
+        return self._timeout
+
+    async def initialize(self) -> None:
+        self._closed = False
+
+    async def shutdown(self) -> None:
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def do_request(
+        self,
+        url: str,
+        method: str,
+        request_data: RequestData | None = None,
+        read_timeout: Any = BaseRequest.DEFAULT_NONE,
+        write_timeout: Any = BaseRequest.DEFAULT_NONE,
+        connect_timeout: Any = BaseRequest.DEFAULT_NONE,
+        pool_timeout: Any = BaseRequest.DEFAULT_NONE,
+    ) -> tuple[int, bytes]:
+        """
+        :param write_timeout: not used: who does not take our request does not answer it either
+        """
+        connecting = _given(connect_timeout, CONNECT_SECONDS)
+        waiting = _given(pool_timeout, self._pool_timeout)
+        timeout = aiohttp.ClientTimeout(
+            connect=None if connecting is None or waiting is None else connecting + waiting,
+            sock_connect=connecting,
+            sock_read=_given(read_timeout, self._timeout),
+        )
+        try:
+            async with self._connected().request(
+                method,
+                url,
+                data=_form(request_data) if request_data else None,
+                headers={"User-Agent": self.USER_AGENT},
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                return response.status, await response.read()
+        except aiohttp.ServerTimeoutError as error:
+            # Its text has the address in it.
+            raise TimedOut from type(error)()
+        except aiohttp.ClientError as error:
+            raise NetworkError(type(error).__name__) from error
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise RuntimeError("hung up")
+        if self._session is None:
+            # Whom to trust, and by which proxy to go, is looked up where PTB's own client does.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._connections,
+                    keepalive_timeout=KEPT_SECONDS,
+                    ssl=httpx.create_ssl_context(),
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=True,
+            )
+        return self._session
 
     @staticmethod
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
@@ -31,6 +115,26 @@ class Request(HTTPXRequest):
         if not isinstance(decoded, dict):
             raise TelegramError("Invalid server response")
         return decoded
+
+
+def _given(seconds: Any, default: float) -> float | None:
+    """What PTB was asked for; None means for ever."""
+    if seconds is BaseRequest.DEFAULT_NONE:
+        return default
+    return None if seconds is None else float(seconds)
+
+
+def _form(data: RequestData) -> aiohttp.Payload | aiohttp.FormData:
+    fields = data.json_parameters
+    files = data.multipart_data
+    if not files:
+        return aiohttp.BytesPayload(
+            urlencode(fields).encode(), content_type="application/x-www-form-urlencoded"
+        )
+    form = aiohttp.FormData(fields)
+    for name, (file_name, content, media_type) in files.items():
+        form.add_field(name, content, filename=file_name, content_type=media_type)
+    return form
 
 
 class UpdatesRequest(Request):
@@ -55,14 +159,8 @@ def bot_at(base_url: str, token: str, *, timeout: float) -> tuple[Bot, UpdatesRe
 
     :param timeout: seconds to wait for the answer to anything but getUpdates
     """
-    updates = UpdatesRequest(connection_pool_size=2, connect_timeout=10, pool_timeout=5)
-    other = Request(
-        connection_pool_size=256,
-        connect_timeout=10,
-        read_timeout=timeout,
-        write_timeout=timeout,
-        pool_timeout=30,
-    )
+    updates = UpdatesRequest(connections=2, pool_timeout=5)
+    other = Request(connections=256, timeout=timeout, pool_timeout=30)
     base = base_url.rstrip("/")
     bot = Bot(
         token,

@@ -7,10 +7,12 @@ import json
 import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
+from unittest.mock import Mock
 
-import httpx
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -53,6 +55,7 @@ from tests.bots.contract import AdapterContract, Desk, running
 from tests.bots.showing import Leave
 from tests.core.fakes import FakeClock, settle
 
+_KEY: Final = ConnectionKey("127.0.0.1", 1, False, True, None, None, None)
 HELLO = json.dumps({"text": "hello"})
 BOLD = json.dumps({"text": "hello", "entities": [{"type": "bold", "offset": 0, "length": 5}]})
 
@@ -339,22 +342,22 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("cause", "expected"),
         [
-            (httpx.PoolTimeout(""), TryLater),
-            (httpx.ConnectTimeout(""), TryLater),
-            (httpx.ConnectError(""), TryLater),
-            (httpx.ProxyError(""), TryLater),
-            (httpx.ReadTimeout(""), OutcomeUnknown),
-            (httpx.WriteTimeout(""), OutcomeUnknown),
-            (httpx.ReadError(""), OutcomeUnknown),
-            (httpx.WriteError(""), OutcomeUnknown),
-            (httpx.RemoteProtocolError(""), OutcomeUnknown),
+            (aiohttp.ConnectionTimeoutError(), TryLater),
+            (aiohttp.ClientConnectorError(_KEY, OSError()), TryLater),
+            (aiohttp.ClientConnectorDNSError(_KEY, OSError()), TryLater),
+            (aiohttp.ClientProxyConnectionError(_KEY, OSError()), TryLater),
+            (aiohttp.ClientHttpProxyError(Mock(), ()), TryLater),
+            (aiohttp.SocketTimeoutError(), OutcomeUnknown),
+            (aiohttp.ServerDisconnectedError(), OutcomeUnknown),
+            (aiohttp.ClientOSError(), OutcomeUnknown),
+            (aiohttp.ClientPayloadError(), OutcomeUnknown),
             (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), Undeliverable),
             (RuntimeError("what"), OutcomeUnknown),
         ],
         ids=lambda value: getattr(value, "__name__", type(value).__name__),
     )
     def test_whether_it_left(self, cause: Exception, expected: type[SendError]) -> None:
-        error = TimedOut() if isinstance(cause, httpx.TimeoutException) else NetworkError("oh")
+        error = TimedOut() if isinstance(cause, TimeoutError) else NetworkError("oh")
         error.__cause__ = cause
         assert type(failure(error, "telegram-chat:1")) is expected
 

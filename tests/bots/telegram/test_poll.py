@@ -500,9 +500,10 @@ class TestTrouble:
         telegram.write(alice, "hello")
         telegram.fault("getUpdates", Delay(60, before=True), times=2)
         async with polling(telegram, clock, timeout=0, patience=0.1) as one:
-            client = one.wire._client
+            await telegram.until(lambda: len(polls(telegram)) == 1)
+            session = one.wire._session
             await one.desk.have(1)
-            assert one.wire._client is not client
+            assert one.wire._session is not session
         assert clock.slept[:2] == [1, 2]
 
     async def test_answers_that_come_too_soon_make_no_circle(
