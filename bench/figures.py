@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
+from bench import whole_figures
+from bench.effort import Bench, Failed
 from bench.report import Figure, Goal, at_least, at_most, fixed, middle, ms, ratio, size, times
 from bench.subject import Numbers, Spec
 
@@ -28,53 +29,6 @@ PEERS: Final = (
 FEW_DESCRIPTORS: Final = 256
 BLOCK: Final = 5  # turns, or loads, after which the run beside goes on
 GROWTH: Final = 500  # turns after which a chat has 1,000 messages
-
-
-class Effort(NamedTuple):
-    """How much is run."""
-
-    rounds: int
-    turns: int
-    each: int  # turns of each chat when all come at once
-    loads: int
-    stored: int
-    peers: bool
-    spare: float  # seconds that runs may take which met a busy machine and are run again
-
-
-FULL: Final = Effort(
-    rounds=3, turns=200, each=20, loads=100, stored=100_000, peers=True, spare=120.0
-)
-QUICK: Final = Effort(
-    rounds=1, turns=100, each=10, loads=40, stored=20_000, peers=False, spare=15.0
-)
-
-
-class Bench(Protocol):
-    effort: Effort
-
-    def run(self, spec: Spec) -> Numbers:
-        """In a process of its own.
-
-        :raises Failed: it gave no numbers; the text says why
-        """
-        ...
-
-    def beside(self, specs: Sequence[Spec]) -> list[Numbers]:
-        """What is compared with each other: block by block in turns, or one right after the
-        other. Once more when the machine was much busier than at its best, if there is time.
-
-        :raises Failed: one of them
-        """
-        ...
-
-    def folder(self, name: str) -> Path:
-        """One that lasts for the whole benchmark."""
-        ...
-
-
-class Failed(Exception):
-    """A run gave no numbers."""
 
 
 # ---------------------------------------------------------------------- a turn
@@ -498,6 +452,7 @@ FIGURES: Final[dict[str, Callable[[Bench], Figure]]] = {
     "bytes": written,
     "crowd": crowd,
     "start": start,
+    **whole_figures.FIGURES,
     "peers": peers,
     "peers-crowd": peers_at_once,
 }

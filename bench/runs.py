@@ -7,10 +7,11 @@ the process with `WRONG`.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -41,13 +42,19 @@ WHO: Final[dict[str, Callable[[Path], Subject]]] = {
 }
 
 
+OF_THE_STORE: Final = {"load": loads.load, "build": loads.build, "start": loads.start}
+
+
 async def run(spec: Spec) -> Numbers:
-    make = partial(WHO[spec.who], Path(spec.folder, "db"))
-    if spec.kind == "turns":
-        return await turns(spec, make)
-    if spec.kind == "crowd":
-        return await crowd(spec, make)
-    return await {"load": loads.load, "build": loads.build, "start": loads.start}[spec.kind](spec)
+    if spec.kind in ("turns", "crowd"):
+        make = partial(WHO[spec.who], Path(spec.folder, "db"))
+        return await (turns if spec.kind == "turns" else crowd)(spec, make)
+    if spec.kind in OF_THE_STORE:
+        return await OF_THE_STORE[spec.kind](spec)
+    # It imports the whole program, without which the memory of a store is measured.
+    kinds: dict[str, Callable[[Spec], Awaitable[Numbers]]]
+    kinds = importlib.import_module("bench.whole").KINDS
+    return await kinds[spec.kind](spec)
 
 
 def main(line: str) -> int:

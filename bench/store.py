@@ -1,4 +1,4 @@
-"""``make bench``: the figures of the store, beside the machine's floor and beside other libraries.
+"""``make bench``: the figures of the store and of whole bots, beside floors and other libraries.
 
 Each run is a process of its own. Tables go to the standard output, progress to the other; a run of
 everything also writes docs/benchmarks.md. Exit code 1 means that something came out wrong (a turn
@@ -24,7 +24,8 @@ from typing import Final
 
 import msgspec
 
-from bench.figures import FIGURES, FULL, PEERS, QUICK, Effort, Failed
+from bench.effort import FULL, QUICK, Effort, Failed
+from bench.figures import FIGURES, PEERS
 from bench.measure import Calibration, calibrate, machine, median
 from bench.report import WIDTH, Figure
 from bench.subject import READY, Numbers, Spec
@@ -38,6 +39,8 @@ PACKAGES: Final = (
     "langgraph",
     "langgraph-checkpoint-sqlite",
     "python-telegram-bot",
+    "anthropic",
+    "aiohttp",
     "agno",
     "sqlalchemy",
 )

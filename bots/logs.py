@@ -234,6 +234,8 @@ class ReadableLines:
     def _value(self, value: object) -> str:
         if isinstance(value, float):
             return f"{value:.3f}".rstrip("0").rstrip(".")
+        if type(value) is int:
+            return str(value)
         if value is None or isinstance(value, bool):
             return jsonlib.dumps(value)
         text = self._plain(_dump(value) if isinstance(value, list | tuple | dict) else value)

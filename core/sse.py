@@ -147,6 +147,11 @@ class Lines:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *events, self._rest = (self._rest + chunk).split(b"\n\n")
         for event in events:
+            name, data_follows, one_line = event.partition(b"\ndata: ")
+            if data_follows and b"\n" not in one_line and name.startswith(b"event: "):
+                # As all of them are: looked at once, not line by line.
+                yield one_line
+                continue
             data = [
                 line[5:].removeprefix(b" ")
                 for line in event.split(b"\n")

@@ -12,7 +12,7 @@ import logging
 import re
 import zlib
 from collections.abc import Coroutine
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
@@ -90,6 +90,7 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     buttons: tuple[_Button, ...] = ()
 
 
+@lru_cache(maxsize=1_000)
 def _rate_of(key: str) -> Rate:
     parsed = SessionKey.parse(key)
     return _GROUP if parsed is not None and parsed.parts[0].startswith("-") else _PRIVATE

@@ -240,9 +240,9 @@ def _clip(text: str, spans: Sequence[Span], start: int, end: int) -> list[Span]:
 
 
 def _encode(text: str, spans: Sequence[Span]) -> str:
-    offsets = list(accumulate((1 + (char > "\uffff") for char in text), initial=0))
     message: dict[str, object] = {"text": text}
     if spans:
+        offsets = list(accumulate((1 + (char > "\uffff") for char in text), initial=0))
         message["entities"] = [_entity(span, offsets) for span in spans]
     return json.dumps(message, ensure_ascii=False, separators=(",", ":"))
 
