@@ -107,7 +107,9 @@ class _Chat:
             if later.what == "gone" or (later.what, later.name) == ("dropped", event.name):
                 return True
             if later.what == "lost" and (
-                later.name == event.name or set(tokens(event.text)) & set(tokens(later.text))
+                later.name == event.name
+                or f".{event.name}." in later.name
+                or set(tokens(event.text)) & set(tokens(later.text))
             ):
                 return True
         if event in self._before_resets():
