@@ -366,11 +366,16 @@ class Bare(_ByHand):
     async def close(self) -> None:
         await super().close()
         for socket in self._free:
-            socket.close()
+            await socket.close()
 
     async def _with(self, ask: Callable[[Socket], Awaitable[Any]]) -> Any:
         socket = self._free.pop() if self._free else await Socket.open(self._outside.port)
-        answer = await ask(socket)
+        try:
+            answer = await ask(socket)
+        except BaseException:
+            # Cancelled in the middle of a poll: what it would bring is nobody's.
+            await socket.close()
+            raise
         self._free.append(socket)
         return answer
 
@@ -399,8 +404,9 @@ class Socket:
     async def open(cls, port: int) -> Socket:
         return cls(*await asyncio.open_connection("127.0.0.1", port, limit=2**20))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._writer.close()
+        await self._writer.wait_closed()
 
     def _write(self, path: str, body: bytes) -> None:
         head = b"POST %b HTTP/1.1\r\nhost: bench\r\ncontent-length: %d\r\n\r\n"

@@ -20,7 +20,7 @@ from bench.measure import Meter, descriptors, median, percentile, resident
 from bench.ours import NOW, grown, inbound
 from bench.outside import APART, BOT, TOKEN, Order, Outside, pieces, stream
 from bench.said import Exchange, exchange, exchanges
-from bench.stacks import INSTRUCTIONS, MODEL, STACKS, Reader, Socket, key_of, plain_body
+from bench.stacks import INSTRUCTIONS, MODEL, STACKS, Reader, Socket, Stack, key_of, plain_body
 from bench.subject import Alternation, Numbers, Spec, Wrong
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.parse import Me, parse
@@ -55,6 +55,21 @@ async def _outside() -> AsyncIterator[Outside]:
         await outside.end()
 
 
+@asynccontextmanager
+async def _under_way(
+    spec: Spec, said: dict[str, list[Exchange]]
+) -> AsyncIterator[tuple[Outside, Stack]]:
+    """A bot that has been told all this, and the world that it is in."""
+    async with _outside() as outside:
+        stack = STACKS[spec.who](Path(spec.folder), outside)
+        await stack.fill(said)
+        await stack.open()
+        try:
+            yield outside, stack
+        finally:
+            await stack.close()
+
+
 async def _told(outside: Outside, order: Order) -> float:
     """Seconds that it took."""
     report = await outside.order(order)
@@ -81,10 +96,7 @@ async def whole(spec: Spec) -> Numbers:
     cpu = wall = 0.0
     p50: list[float] = []
     p99: list[float] = []
-    async with _outside() as outside:
-        stack = STACKS[spec.who](Path(spec.folder), outside)
-        await stack.fill(said)
-        await stack.open()
+    async with _under_way(spec, said) as (outside, stack):
         await _told(outside, order)
         gc.collect()
         alternation = Alternation(spec.block)
@@ -99,7 +111,6 @@ async def whole(spec: Spec) -> Numbers:
             p50.append(report.p50)
             p99.append(report.p99)
         memory = resident()
-        await stack.close()
     expected = spec.history + 2 * (spec.turns + 1)
     for key, found in (await stack.counts(list(said))).items():
         if found != expected:
@@ -120,10 +131,7 @@ async def busy(spec: Spec) -> Numbers:
     said = {
         key_of(index): exchanges(spec.history // 2, index * APART) for index in range(spec.chats)
     }
-    async with _outside() as outside:
-        stack = STACKS[spec.who](Path(spec.folder), outside)
-        await stack.fill(said)
-        await stack.open()
+    async with _under_way(spec, said) as (outside, _):
         few = Order(turns=50, chats=10, together=5, history=spec.history)
         await _told(outside, few)
         gc.collect()
@@ -143,7 +151,6 @@ async def busy(spec: Spec) -> Numbers:
         memory = (resident() - before) * 2**20 / spec.chats
         tasks, open_files = len(asyncio.all_tasks()) - tasks, descriptors() - open_files
         await _told(outside, Order(release=True))
-        await stack.close()
     return {
         "memory": memory,
         "history": sum(each.payload for all_of_it in said.values() for each in all_of_it)
@@ -228,7 +235,7 @@ def _ask_bare(outside: Outside, snapshot: Snapshot, asked: Exchange) -> tuple[As
 
     async def close() -> None:
         for socket in sockets:
-            socket.close()
+            await socket.close()
 
     return ask, close
 

@@ -164,7 +164,7 @@ class Lines:
 class Assembly:
     """Builds one Answer from its events.
 
-    :param on_text: called with each piece of text as it arrives
+    :param on_text: called with the text that each chunk of the stream brings
     """
 
     def __init__(self, on_text: OnText | None = None) -> None:
@@ -176,6 +176,7 @@ class Assembly:
         self._usage = _Usage()
         self._stop_reason: str | None = None
         self._container: str | None = None
+        self._heard: list[str] = []
         self.done = False
 
     def feed(self, chunk: bytes) -> None:
@@ -186,6 +187,10 @@ class Assembly:
             event = _event(data)
             if event is not None:
                 self._take(event)
+        # What came together is told together: somebody may do more for it than we do for a delta.
+        if self._heard and self._on_text:
+            self._on_text("".join(self._heard))
+        self._heard.clear()
 
     def answer(self) -> Answer:
         """
@@ -276,8 +281,8 @@ class Assembly:
             raise ModelUnavailable("the stream continues a block that it never began")
         if delta.type == "text_delta":
             pieces.setdefault("text", []).append(delta.text)
-            if self._on_text and delta.text:
-                self._on_text(delta.text)
+            if delta.text:
+                self._heard.append(delta.text)
         elif delta.type == "input_json_delta":
             pieces.setdefault("input", []).append(delta.partial_json)
         elif delta.type == "thinking_delta":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -100,6 +101,7 @@ def moved_prefixes(key: str, new_chat_id: int) -> tuple[str, str]:
     return str(SessionKey(old.scope, old.parts[:1], old.account)), str(new)
 
 
+@lru_cache(maxsize=1_000)
 def address(key: str, account: str | None) -> Address | None:
     """Where replies of this key go; None when it is not one of this account's.
 

@@ -104,6 +104,15 @@ def test_each_piece_of_text_is_shown_as_it_comes() -> None:
     assert shown == ["|", "|", "Hel", "|", "|", "lo", "|"]
 
 
+def test_what_comes_in_one_chunk_is_shown_at_once() -> None:
+    shown: list[str] = []
+    assembly = Assembly(shown.append)
+    sent = wire(HELLO)
+    assembly.feed(sent[:-1])
+    assembly.feed(sent[-1:])
+    assert shown == ["Hello, wörld 👋"]
+
+
 def test_texts_are_joined_and_blank_ones_dropped() -> None:
     answer = read_events(message(text(0, " \n"), text(1, "One. "), text(2), text(3, "Two.")))
     assert answer.text == "One. Two."
