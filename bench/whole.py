@@ -25,7 +25,7 @@ from bench.subject import Alternation, Numbers, Spec, Wrong
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.parse import Me, parse
 from bots.telegram.updates import read
-from core.adapter import Accepted, Limits, Live, May, Receipt
+from core.adapter import Accepted, Limits, Live, Receipt, Showing
 from core.agent import Agent
 from core.claude import Claude, encode_request
 from core.clock import SystemClock
@@ -351,7 +351,7 @@ class _Nowhere:
         self.waiting.pop(key).set_result(None)
         return Receipt((str(next(self._ids)),))
 
-    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], may: May) -> Live:
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         return _Still()
 
 
