@@ -86,19 +86,28 @@ class Program(_Stored):
     """The program as `chinwag run` starts it, with its log.
 
     :param level: of the log
+    :param streaming: whether the answer is shown while it grows, which costs further requests
     """
 
-    def __init__(self, folder: Path, outside: Outside, level: str = "info") -> None:
+    def __init__(
+        self, folder: Path, outside: Outside, level: str = "info", streaming: str = "off"
+    ) -> None:
         super().__init__(partial(Chinwag, folder / "db"))
         self._folder = folder
         self._url = outside.url
         self._level = level
+        self._streaming = streaming
 
     async def open(self) -> None:
         self._log = (self._folder / "log").open("w")
         setup_logging(level=self._level, stream=self._log)
         given: dict[str, Any] = {
-            "telegram": {"token": TOKEN, "base_url": self._url, "poll_timeout": POLL_SECONDS},
+            "telegram": {
+                "token": TOKEN,
+                "base_url": self._url,
+                "poll_timeout": POLL_SECONDS,
+                "streaming": self._streaming,
+            },
             "anthropic": {"api_key": "sk-bench", "base_url": self._url},
             "access": {"open": True, "messages_per_minute": 1_000_000},
             "store": {"url": f"sqlite:{self._folder / 'db'}"},
@@ -449,6 +458,7 @@ def _dechunked(data: bytes) -> tuple[list[bytes], bytes]:
 STACKS: Final[dict[str, Callable[[Path, Outside], Stack]]] = {
     "chinwag": Program,
     "chinwag, log at warning": partial(Program, level="warning"),
+    "chinwag, growing answers": partial(Program, streaming="auto"),
     "PTB + Anthropic stream + LangGraph": Typical,
     "by hand, same SDKs": HandWritten,
     "bare sockets": Bare,

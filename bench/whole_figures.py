@@ -17,7 +17,13 @@ OURS: Final = "chinwag"
 TYPICAL: Final = "PTB + Anthropic stream + LangGraph"
 BY_HAND: Final = "by hand, same SDKs"
 BARE: Final = "bare sockets"
-FLOORS: Final = (OURS, "chinwag, log at warning", BY_HAND, BARE)
+FLOORS: Final = (
+    OURS,
+    "chinwag, log at warning",
+    "chinwag, growing answers",
+    BY_HAND,
+    BARE,
+)
 HISTORY: Final = 20  # messages that each chat has said before
 HISTORIES: Final = (0, 1_000)
 
@@ -77,9 +83,11 @@ def whole(bench: Bench) -> Figure:
         f"Telegram and Claude are another process on loopback; its CPU does not count. {chats} "
         f"chats that have said {HISTORY} messages each, 50 of them waiting for a reply at any "
         "time; the answer is 100 deltas, sent in one piece. *chinwag* is the program as `chinwag "
-        "run` starts it, with its log. The typical stack is python-telegram-bot's Application, "
-        "AsyncAnthropic.messages.stream and LangGraph's AsyncSqliteSaver, as their documentation "
-        "shows them. *By hand* is what is left when only the same SDKs, set up in the same way, a "
+        'run` starts it, with its log, and `streaming = "off"` as nobody beside it shows an answer '
+        "that grows; *growing answers* is with drafts, its default. The typical stack is "
+        "python-telegram-bot's Application, AsyncAnthropic.messages.stream and LangGraph's "
+        "AsyncSqliteSaver, as their documentation shows them. *By hand* is what is left when only "
+        "the same SDKs, set up in the same way, a "
         "loop over the deltas and four durable saves with group commit remain: no commands, no "
         "Markdown, no pace, no log, no error handling. *Bare sockets* is that without SDKs and "
         "HTTP clients. The time of a turn is from the update to its reply, all 50 at once.",
