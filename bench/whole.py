@@ -43,7 +43,7 @@ from stores.memory import MemoryStore
 from stores.sqlite import SQLiteStore
 
 TOGETHER: Final = 50  # chats that wait for a reply at any time
-DAY: Final = 86_400.0
+NOBODY: Final = "http://127.0.0.1:9"  # should anything leave after all
 
 
 @asynccontextmanager
@@ -408,7 +408,7 @@ class _House:
 async def own(spec: Spec) -> Numbers:
     """Turns without SDK, network and database."""
     alone = spec.who == "core"
-    telegram = TelegramAdapter(TOKEN)
+    telegram = TelegramAdapter(TOKEN, base_url=NOBODY, streaming="off")
     adapter = _Nowhere(telegram.limits) if alone else _ToTelegram(telegram)
     me = Me(BOT, "bench_bot")
     store = MemoryStore()
@@ -458,7 +458,7 @@ def _update(number: int, said: Inbound) -> bytes:
 
 async def idle(spec: Spec) -> Numbers:
     """Each chat has had a turn, and is silent. First some, then many more, then a day passes."""
-    telegram = TelegramAdapter(TOKEN)
+    telegram = TelegramAdapter(TOKEN, base_url=NOBODY, streaming="off")
     first = min(500, spec.chats)  # enough for what is there anyway
     async with SQLiteStore(Path(spec.folder, "db")) as store:
         async with _House(store, _Nowhere(telegram.limits), reads=False) as house:
