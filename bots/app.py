@@ -91,6 +91,7 @@ def _agent(settings: Settings, tools: tuple[Tool, ...]) -> Agent:
         max_tokens=section.max_tokens,
         max_rounds=section.max_rounds,
         turn_timeout=section.turn_timeout,
+        approval_timeout=section.approval_timeout,
         tools=tools,
         memory=settings.memory.memory(),
     )
@@ -283,6 +284,7 @@ class _Program:
                 on_unknown_outcome=settings.telegram.on_unknown_outcome,
                 say=say,
                 tools=tool_lists(settings),
+                approvers=settings.agent.approvers,
             ),
             commands,
             build_spending(settings, self._agent, clock),
@@ -339,6 +341,14 @@ class _Program:
             else:
                 snapshot = await self._store.load(self._conversations.ref(self._console.key))
                 if not (snapshot and snapshot.unfinished):
+                    return
+                if snapshot.turn and snapshot.turn.suspended:
+                    # Nobody can say it here any more; at the next start they can.
+                    print(
+                        "A call waits for your /approve or /decline, at the next start too.",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                     return
                 now = asyncio.get_running_loop().time()
                 idle_since = now if idle_since is None else idle_since

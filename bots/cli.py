@@ -139,7 +139,8 @@ def chat(session: str, config_path: Path | None, log_level: str | None) -> None:
     default=".playground",
     help="Where its conversations are kept.",
 )
-def playground(folder: Path) -> None:
+@config_option
+def playground(folder: Path, config_path: Path | None) -> None:
     """Try the agent here: no account, no key, no network.
 
     A local stand-in for Claude answers from what it is really sent: tell it your name, leave,
@@ -147,7 +148,7 @@ def playground(folder: Path) -> None:
     """
     from bots.playground import play
 
-    raise SystemExit(play(folder))
+    raise SystemExit(play(folder, config_path))
 
 
 @cli.group()

@@ -157,6 +157,8 @@ class Console:
         # All that waited is answered together, by a reply to the last of them.
         if message_id in self._open:
             self._open.clear()
+        # What comes without a line that asked for it (after /approve, say) leaves none behind.
+        if not self._open:
             self._prompt()
 
     def _prompt(self) -> None:

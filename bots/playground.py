@@ -17,8 +17,11 @@ from pathlib import Path
 from core.errors import ConfigError
 
 
-def play(folder: Path) -> int:
-    """Until the person leaves. The exit code of the chat."""
+def play(folder: Path, config: Path | None = None) -> int:
+    """Until the person leaves. The exit code of the chat.
+
+    :param config: what the agent is; its tokens and its database stay out of this
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -34,7 +37,10 @@ def play(folder: Path) -> int:
             "A local stand-in answers instead of Claude. Tell it your name; /reset; Ctrl-C.",
             flush=True,
         )
-        chat = subprocess.Popen([sys.executable, "-m", "bots", "chat"], env=environ, cwd=folder)
+        command = [sys.executable, "-m", "bots", "chat"]
+        if config is not None:
+            command += ["--config", str(config.absolute())]
+        chat = subprocess.Popen(command, env=environ, cwd=folder)
         return _wait(chat)
 
 

@@ -155,6 +155,8 @@ class AgentSection(Section):
     :param tools: ``path/to/file.py:name``, relative to the config file; a server tool; an entry
         point of the group ``chinwag.tools``
     :param phrases: a file with the bot's fixed sentences in other words
+    :param approvers: who may allow the calls of tools that need it; empty: the person who asked
+    :param approval_timeout: seconds after which such a call is declined
     """
 
     name: Text = "assistant"
@@ -168,6 +170,8 @@ class AgentSection(Section):
     max_tokens: Count = 4096
     max_rounds: Count = 8
     turn_timeout: Seconds = 120.0
+    approvers: tuple[Annotated[str, AfterValidator(_check_sender)], ...] = ()
+    approval_timeout: Seconds = 3600.0
     phrases: Text | None = None
     tools: tuple[Annotated[str, AfterValidator(_check_tool)], ...] = ()
 

@@ -89,8 +89,10 @@ def _decide(
     bodies = cards.outcomes(adapter, snapshot.turn, indexes, said)
     why = reason if verdict == "declined" else None
     decided = approvals.decided(suspension, indexes, verdict, why)
-    seen = inbound if inbound.kind == "decision" else None
-    return suspending.decide(snapshot, decided, bodies, seen)
+    if inbound.kind != "decision":
+        return suspending.decide(snapshot, decided, bodies)
+    after = suspending.decide(snapshot, decided, bodies, inbound)
+    return suspending.over_where_pressed(after, decided, bodies, inbound.message_id)
 
 
 def go_on(before: Snapshot, after: Snapshot, inbound: Inbound, adapter: Adapter) -> Snapshot:

@@ -64,6 +64,20 @@ def go_on(
     return decide(snapshot, replace(declined, joined=joined), bodies)
 
 
+def over_where_pressed(
+    snapshot: Snapshot, suspension: Suspension, bodies: Mapping[int, str], message_id: str | None
+) -> Snapshot:
+    """A card may have come twice: the one that was pressed is edited in any case."""
+    edited = any(part.replaces == message_id for part in snapshot.outbox)
+    if message_id is None or edited:
+        return snapshot
+    edits = tuple(
+        Outbound(f"{suspension.id}.over.again.{index}", body, replaces=message_id)
+        for index, body in bodies.items()
+    )
+    return queue(snapshot, edits)
+
+
 def over(snapshot: Snapshot, suspension: Suspension, bodies: Mapping[int, str]) -> Snapshot:
     """These questions are not open any more, and the cards that ask them say so.
 

@@ -49,8 +49,17 @@ def answer(request: Json) -> Answer:
 def _reply(request: Json) -> Answer:
     messages: list[Json] = request["messages"]
     results = _tool_results(messages[-1])
-    if results:
+    if not results:
+        return _reply_to_words(request)
+    if not _said(messages[-1]):
         return Say("\n".join(results))
+    # Somebody spoke while the tools ran.
+    reply = _reply_to_words(request)
+    return Say("\n".join([*results, reply.text])) if isinstance(reply, Say) else reply
+
+
+def _reply_to_words(request: Json) -> Answer:
+    messages: list[Json] = request["messages"]
     said = [(index, text) for index, m in enumerate(messages) if (text := _said(m))]
     # Several user messages at the end are one turn: they arrived while nobody was answering.
     turn = _start_of_last_turn(messages)

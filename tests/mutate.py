@@ -43,12 +43,19 @@ SAVES: Final = frozenset(
 # The tests that reach a file, those that are most likely to notice first.
 _BOT: Final = ("tests/core/test_conversations.py", "tests/faults/test_narrow_gaps.py")
 _REST: Final = ("tests/core/test_engine.py", "tests/core/test_gate.py", "tests/faults")
+_APPROVALS: Final = (
+    *("tests/core/test_changes_approvals.py", "tests/core/test_approvals.py"),
+    *("tests/core/test_suspended_turns.py", "tests/faults/test_nth_failure.py"),
+)
 TESTS: Final = {
     "core/changes.py": ("tests/core/test_changes.py", *_BOT, *_REST, "tests/stores"),
     "core/outbox.py": ("tests/core/test_changes.py", *_BOT, *_REST),
     "core/answering.py": (*_BOT, *_REST),
     "core/conversations.py": (*_BOT, *_REST),
     "core/moves.py": ("tests/core/test_moves.py", *_BOT, *_REST),
+    "core/approvals.py": _APPROVALS,
+    "core/decisions.py": _APPROVALS,
+    "core/suspending.py": _APPROVALS,
     "core/delivery.py": (*_BOT, *_REST),
     "core/session.py": ("tests/core/test_session.py", "tests/core/test_runtime.py"),
     "core/snapshots.py": (*_BOT, *_REST),
@@ -65,6 +72,9 @@ GUARDS: Final = {
         *("_accept", "change", "_called", "_wake", "_work", "_deliver_beside"),
         *("_work_or_begin_anew", "_begin_anew", "_move", "accept", "work"),
     ),
+    "core/approvals.py": ("needed", "suspended", "is_open", "approved", "decided", "results"),
+    "core/decisions.py": ("press", "say", "_meant", "go_on"),
+    "core/suspending.py": ("suspend", "decide", "go_on", "over", "over_where_pressed"),
     "core/moves.py": ("now_at", "is_leaving", "unfinished"),
     "core/delivery.py": ("deliver", "_send", "_put_back", "_must_hold"),
     "core/session.py": ("_append", "_catch_up", "_reload", "_one_turn"),

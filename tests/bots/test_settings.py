@@ -479,3 +479,11 @@ def test_lists_of_a_platform_and_of_its_chats(tmp_path: Path) -> None:
     assert settings.telegram.chat_tools == {"-100": (), "42": ("*",)}
     assert settings.adapters["irc"].tools == ()
     assert settings.adapters["irc"].options == {"server": "x"}
+
+
+def test_approvals(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        '[agent]\napprovers = ["telegram:42", "slack:T1/U1"]\napproval_timeout = 60\n'
+    )
+    agent = load_settings(tmp_path / "config.toml", {}).agent
+    assert (agent.approvers, agent.approval_timeout) == (("telegram:42", "slack:T1/U1"), 60.0)

@@ -440,6 +440,16 @@ async def test_a_card_that_has_not_left_is_not_sent_any_more() -> None:
         assert house.screen.shown[-1] == "Then not." and house.desk.ran == []
 
 
+async def test_a_card_that_came_twice_is_edited_where_it_was_pressed() -> None:
+    async with Office(calls(delete()), "Done.") as house:
+        await house.says("go")
+        (data,) = house.buttons.open().values()
+        house.buttons.cards["m99"] = ["the same once more", *data]
+        await house.sends(data[0], "m99")
+        assert house.buttons.open() == {}
+        assert len(house.desk.ran) == 1
+
+
 # ---------------------------------------------------------------------- text only
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from core.adapter import Limits, Live, Receipt, Refused, Showing
+from core.adapter import Card, Limits, Live, Receipt, Refused, Showing
 from core.agent import Agent
 from core.answering import WhenBusy
 from core.conversations import Conversations, Options
@@ -99,6 +99,9 @@ class Rig:
         self.may_repeat: dict[str, int] = {}
         # The model.
         self.asked = 0
+        # Somebody who presses every new button of this sign as soon as they see it.
+        self.presses: str | None = None
+        self.pressed: set[str] = set()
         self.model_plan: Callable[[int], BaseException | None] = lambda number: None
         self.holding: set[str] = set()
         self.let_go = asyncio.Event()
@@ -118,11 +121,18 @@ class Rig:
             kind=fields.pop("kind", "command" if text.startswith("/") else "message"),
             sender=fields.pop("sender", ADA),
             text=text,
-            message_id=f"q{number:05}",
+            message_id=fields.pop("message_id", f"q{number:05}"),
             **fields,
         )
         self.updates.append(inbound)
         return inbound
+
+    def sees(self, key: str, body: str, message_id: str) -> None:
+        """A card is on the screen."""
+        for data in body.split()[1:]:
+            if body.startswith("card ") and data[0] == self.presses and data not in self.pressed:
+                self.pressed.add(data)
+                self.says(data, key, kind="decision", message_id=message_id)
 
     def says_again(self, inbound: Inbound) -> None:
         """The platform repeats itself. But not what nobody can know any more: ids seen are set
@@ -240,6 +250,11 @@ class Rig:
 
     # ------------------------------------------------------------------ the log
 
+    @property
+    def troubled(self) -> bool:
+        """Whether anything has failed at all."""
+        return any(event.what in ("struck", "gone") for event in self.log) or bool(self.moves)
+
     def write(self, what: str, key: str = "", name: str = "", text: str = "") -> None:
         self.log.append(Event(what, key, name, text))
 
@@ -311,7 +326,7 @@ class _Life:
         self.gate = Gate(self.store.notes, rig.clock, open_to_all=rig.owner, per_minute=1_000_000)
         self.conversations = Conversations(
             self.store,
-            Agent(memory=BOT_MEMORY, tools=(_noting(self),)),
+            Agent(memory=BOT_MEMORY, tools=(_noting(self), _noting(self, "bound"))),
             _Echo(self),
             (_Screen(self),),
             self.gate,
@@ -432,6 +447,10 @@ class _Screen:
     def render(self, markdown: str) -> tuple[str, ...]:
         return tuple(part for part in markdown.strip().split("|") if part)
 
+    def render_card(self, card: Card) -> str:
+        """Without the arguments, which are tokens: they are not said by that."""
+        return " ".join(["card", *(choice.data for choice in card.choices)])
+
     def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         return _Quiet()
 
@@ -451,6 +470,7 @@ class _Screen:
             raise Gone("blocked")
         if fault is None or fault.shown:
             rig.write("shown", key, part.id, part.body or "")
+            rig.sees(key, part.body or "", f"m{rig.sends}")
         await self._pause()
         if fault is not None and fault.error is not None:
             self._fail(key, part, fault.error, fault.shown)
@@ -482,8 +502,8 @@ class _Screen:
 
 
 class _Echo:
-    """The model: repeats the tokens of what it is asked; "long" gives three parts, and "tool" a
-    call of the tool first, as long as it may."""
+    """The model: repeats the tokens of what it is asked; "long" gives three parts, "tool" a call of
+    the tool first, as long as it may, and "ask" a call of the one that needs an approval."""
 
     def __init__(self, life: _Life) -> None:
         self._life = life
@@ -504,10 +524,11 @@ class _Echo:
             rig.write("struck", "", f"model {number}", repr(error))
             raise error
         called = str([bytes(each.blocks) for each in exchange if each.role == "assistant"])
-        for token in re.findall(r"(t\d+) tool", asked):
+        for token, how in re.findall(r"(t\d+) (tool|ask)", asked):
             if request.use_tools and f'"{token}"' not in called:
                 rig.call_ids += 1
-                return calls(ToolCall(f"call-{rig.call_ids}", "note", {"token": token}))
+                name = "note" if how == "tool" else "bound"
+                return calls(ToolCall(f"call-{rig.call_ids}", name, {"token": token}))
         echo = " ".join(tokens(asked))
         long = "long" in asked
         return said("|".join(f"re {echo} {number}/3" for number in (1, 2, 3)) if long else echo)
@@ -527,8 +548,8 @@ def _newest(messages: Iterable[Message]) -> list[Message]:
     return exchange
 
 
-def _noting(life: _Life) -> Any:
-    @tool
+def _noting(life: _Life, name: str = "note") -> Any:
+    @tool(name=name, needs_approval=name == "bound")
     async def note(token: str, context: ToolContext) -> str:
         """Writes a token down."""
         life.breathe()

@@ -189,6 +189,45 @@ async def forget(rig: Rig) -> None:
     rig.says("t3")
 
 
+async def approved(rig: Rig) -> None:
+    rig.presses = "+"
+    rig.says("t1 ask")
+    await rig.run()
+    rig.says("t2")
+
+
+async def declined(rig: Rig) -> None:
+    rig.presses = "-"
+    rig.says("t1 ask")
+    await rig.run()
+    rig.says("t2 tool")
+
+
+async def went_on(rig: Rig) -> None:
+    rig.says("t1 ask")
+    await rig.run()
+    rig.says("t2")
+
+
+async def never_decided(rig: Rig) -> None:
+    rig.says("t1 ask")
+
+
+async def reset_while_asked(rig: Rig) -> None:
+    rig.says("t1 ask")
+    await rig.run()
+    rig.says("/reset")
+    rig.says("t2")
+
+
+async def stop_while_asked(rig: Rig) -> None:
+    rig.says("t1 ask")
+    await rig.run()
+    rig.says("/stop")
+    await rig.run()
+    rig.says("t2")
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     ordinary,
     tool_turn,
@@ -206,6 +245,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     retry,
     export,
     forget,
+    approved,
+    declined,
+    went_on,
+    never_decided,
+    reset_while_asked,
+    stop_while_asked,
 )
 scenarios = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 
@@ -230,6 +275,12 @@ async def test_nothing_fails(scenario: Scenario) -> None:
     rig = Rig()
     await judged(rig, scenario, "nothing fails")
     assert rig.restarts == 0 and not rig.may_repeat
+    ran = [event.name for event in rig.log if event.what == "tool"]
+    expected = {
+        **{"approved": ["t1"], "declined": ["t2"], "went_on": [], "never_decided": []},
+        **{"reset_while_asked": [], "stop_while_asked": []},
+    }
+    assert ran == expected.get(scenario.__name__, ran)
 
 
 # ---------------------------------------------------------------------- the store

@@ -53,7 +53,10 @@ async def findings(rig: Rig, *, apologies: bool, refusals: bool) -> list[str]:
             found += [f"{key}: {sentence}" for sentence in check()]
         if not apologies and any(event.text in APOLOGIES for event in chat.shown):
             found.append(f"{key}: an apology without need")
-        if not refusals and any(event.what == "refused" for event in chat.events):
+        refused = [each for each in chat.events if each.what == "refused"]
+        # What somebody decides about may have ended meanwhile, when something failed.
+        decided = [each for each in refused if each.text[:1] in "+-"] if rig.troubled else []
+        if not refusals and len(refused) > len(decided):
             found.append(f"{key}: refused without need")
     for key, snapshot in rig.stored().items():
         rows = await rows_of(rig.disk, key)
@@ -83,7 +86,8 @@ class _Chat:
             return any(set(tokens(event.text)) <= set(tokens(each.text)) for each in self.shown)
         if event.text == "/retry" and self._is_answered_anew(event):
             return True
-        return event.text.startswith("test:") or any(
+        # A move and a press are not replied to: what they do is seen elsewhere.
+        return event.text.startswith(("test:", "+", "-")) or any(
             f".{event.name}." in each.name for each in self.shown
         )
 
