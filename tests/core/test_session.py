@@ -1,4 +1,4 @@
-"""Session: what contracts.md 1 to 3 and the page "Sessions and Persistence" say of it."""
+"""Session: the library face, sentence by sentence: start, restore, run, stream, history, clear."""
 
 from __future__ import annotations
 
