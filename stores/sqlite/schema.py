@@ -149,6 +149,10 @@ def look_at(path: Path) -> None:
     """
     try:
         size = path.stat().st_size
+    except FileNotFoundError as error:
+        raise StoreUnavailable(
+            f"{path}: it cannot be opened: No such file; the first start of the bot makes it"
+        ) from error
     except OSError as error:
         raise StoreUnavailable(f"{path}: it cannot be opened: {error.strerror}") from error
     if size == 1:

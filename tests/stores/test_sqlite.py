@@ -316,8 +316,10 @@ async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / NAME
     with pytest.raises(StoreUnavailable, match="nowhere"):
         await opens(path)
-    with pytest.raises(StoreUnavailable, match="cannot be opened: No such file"):
+    with pytest.raises(StoreUnavailable, match="No such file; the first start of the bot makes it"):
         await opens(path, read_only=True)
+    with pytest.raises(StoreUnavailable, match="cannot be opened: File name too long"):
+        await opens(tmp_path / ("x" * 300), read_only=True)
     assert list(tmp_path.iterdir()) == []
 
 
