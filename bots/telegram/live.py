@@ -20,7 +20,7 @@ from bots.telegram.unfinished import closed
 from core.adapter import Showing
 from core.clock import Clock
 from core.errors import Fenced, StoreError, TryLater
-from core.events import emit
+from core.events import emit, trouble
 
 Streaming = Literal["auto", "edit", "off"]
 
@@ -263,14 +263,15 @@ class Growing:
             self._ids.pop()
             await self._take_back(message_id)
         except StoreError as error:
-            emit("telegram.unnoted", self._key, level=logging.DEBUG, why=str(error))
+            # The commit names it once more, with what `close` tells; a crash before that would not.
+            trouble("telegram.unnoted", self._key, why=str(error))
 
     async def _wait_as_told(self, seconds: float) -> None:
         try:
             await self._showing.later(seconds)
         except StoreError as error:
             # It holds in this process; only a restart would not know of it.
-            emit("telegram.unnoted", self._key, level=logging.DEBUG, why=str(error))
+            trouble("telegram.unnoted", self._key, why=str(error))
 
     async def _take_back(self, message_id: str) -> None:
         try:

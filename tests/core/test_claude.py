@@ -17,7 +17,6 @@ import httpx2
 import msgspec
 import pytest
 from hypothesis import given, settings
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.claude import Claude, encode_request
 from core.errors import ModelError, ModelRefusedKey, ModelRejected, ModelUnavailable
@@ -43,6 +42,7 @@ from playground.claude_answers import (
     sign,
 )
 from tests.core.model_contract import Failure, FarEnd, ModelClientContract, spoken, weather
+from tests.core.open_connections import OpenConnections
 from tests.core.streams import (
     CITATION,
     FOREIGN,
@@ -82,29 +82,14 @@ FAILURES: dict[Failure, Played] = {
 }
 
 
-class _Open:
-    """Counts the requests that are being answered."""
-
-    def __init__(self, app: ASGIApp, far_end: StandInFarEnd) -> None:
-        self._app = app
-        self._far_end = far_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._far_end.open += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._far_end.open -= 1
-
-
 class StandInFarEnd:
     model = MODEL
     secret = KEY
 
     def __init__(self, stand_in: StandIn) -> None:
         self.stand_in = stand_in
-        self.open = 0
-        stand_in.app.add_middleware(_Open, far_end=self)
+        self.connections = OpenConnections()
+        stand_in.app.add_middleware(self.connections.middleware)
 
     def client(self) -> Claude:
         return Claude(KEY, self.stand_in.url)
@@ -141,10 +126,7 @@ class StandInFarEnd:
         return len(self.stand_in.requests)
 
     async def nobody_listens(self) -> bool:
-        async with asyncio.timeout(1):
-            while self.open:  # noqa: ASYNC110 (a test looks from outside)
-                await asyncio.sleep(0.005)
-        return True
+        return await self.connections.all_closed()
 
 
 @pytest.fixture

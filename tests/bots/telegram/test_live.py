@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -269,7 +270,9 @@ async def test_or_stays_when_it_cannot_be(on: Stage) -> None:
     assert await live.close() == ()
 
 
-async def test_what_could_not_be_noted_is_told_at_the_end(on: Stage) -> None:
+async def test_what_could_not_be_noted_is_told_at_the_end(
+    on: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     group = on.telegram.group("Friends")
     live = on.live(group, showing=Leave(lambda leaving: True, StoreUnavailable("disk full")))
     live.show(LONG)
@@ -277,6 +280,8 @@ async def test_what_could_not_be_noted_is_told_at_the_end(on: Stage) -> None:
     await settle()
     (sent,) = on.telegram.sent(group)
     assert await live.close() == (str(sent.message_id),)
+    loud = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert loud == ["telegram.unnoted"]
 
 
 async def test_closing_waits_for_what_has_left(on: Stage) -> None:
