@@ -133,16 +133,18 @@ def parse(update: object, bot: Me, account: str | None, scope: Scope) -> Inbound
     except msgspec.ValidationError:
         return None
     update_id = f"{read.update_id:020}"
-    if read.callback_query is not None:
-        return _pressed(update_id, read.callback_query, account)
-    if read.stopped_message_generation is not None:
-        return _stopped(update_id, read.stopped_message_generation, account)
     message = read.message
-    if message is None:
-        return None
-    if message.migrate_to_chat_id or message.migrate_from_chat_id:
+    if message and (message.migrate_to_chat_id or message.migrate_from_chat_id):
         return _moved(update_id, message, account, scope)
-    return _said(update_id, message, _note(update["message"]), bot, account, scope)
+    inbound: Inbound | None = None
+    if read.callback_query is not None:
+        inbound = _pressed(update_id, read.callback_query, account)
+    elif read.stopped_message_generation is not None:
+        inbound = _stopped(update_id, read.stopped_message_generation, account)
+    elif message is not None:
+        inbound = _said(update_id, message, _note(update["message"]), bot, account, scope)
+    # Where no answer could go (an id of 0, say), nothing is taken in.
+    return inbound if inbound is not None and address(inbound.key, account) is not None else None
 
 
 _Id = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
