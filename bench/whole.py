@@ -23,7 +23,8 @@ from bench.said import Exchange, exchange, exchanges
 from bench.stacks import INSTRUCTIONS, MODEL, STACKS, Reader, Socket, Stack, key_of, plain_body
 from bench.subject import Alternation, Numbers, Spec, Wrong
 from bots.telegram.adapter import TelegramAdapter
-from bots.telegram.parse import Me, parse
+from bots.telegram.parse import parse
+from bots.telegram.received import Me
 from bots.telegram.updates import read
 from core.adapter import Accepted, Limits, Live, Receipt, Showing
 from core.agent import Agent

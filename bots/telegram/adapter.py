@@ -27,10 +27,12 @@ from telegram import (
 
 from bots.telegram import failures
 from bots.telegram.failures import failure, says, why
+from bots.telegram.keys import Address, Scope, address
 from bots.telegram.live import Growing, Streaming, Typing
-from bots.telegram.parse import Address, Me, Scope, address, parse
+from bots.telegram.parse import parse
 from bots.telegram.poll import Backoff, Poller, insist
 from bots.telegram.press import data_for
+from bots.telegram.received import Me
 from bots.telegram.render import render
 from bots.telegram.wire import bot_at
 from core.adapter import (

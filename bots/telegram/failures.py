@@ -20,7 +20,7 @@ from telegram.error import (
     RetryAfter,
 )
 
-from bots.telegram.parse import moved_prefixes
+from bots.telegram.keys import moved_prefixes
 from core.errors import Gone, Moved, OutcomeUnknown, SendError, TryLater, Undeliverable
 
 # In lower case, for PTB changes the case of what Telegram said.

@@ -28,7 +28,7 @@ from telegram.error import (
 from bots.telegram.adapter import MAX_DECLINES, TelegramAdapter
 from bots.telegram.failures import failure, why
 from bots.telegram.live import Typing
-from bots.telegram.parse import Me
+from bots.telegram.received import Me
 from core.adapter import Adapter, Refused
 from core.errors import (
     Gone,

@@ -10,17 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bots.telegram.parse import (
-    MAX_NAME,
-    Address,
-    Me,
-    Scope,
-    address,
-    key_of,
-    moved_prefixes,
-    parse,
-)
+from bots.telegram.keys import Address, Scope, address, key_of, moved_prefixes
+from bots.telegram.parse import MAX_NAME, parse
 from bots.telegram.press import data_for
+from bots.telegram.received import Me
 from core.keys import SessionKey
 from core.messages import Inbound, clean
 
