@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Protocol, runtime_checkable
 
+from starlette.routing import BaseRoute
+
+from bots import http
 from bots.console import OWNER, Console
+from bots.health import Health
 from bots.models import build_client
 from bots.plugins import load_adapter, load_command
 from bots.settings import Settings
@@ -153,7 +158,11 @@ async def serve(settings: Settings, only: str | None = None) -> int:
     stop = _stop_on_signals()
     adapters = build_adapters(settings, only, clock)
     commands, say = build_commands(settings), build_wording(settings)
-    async with _opened(settings, clock) as store, _closing(adapters):
+    async with (
+        _listening(settings) as listener,
+        _opened(settings, clock) as store,
+        _closing(adapters),
+    ):
         # It asks until the platform answers, and that may take days.
         if not await _unless(stop, _remember_identities(store.notes, adapters)):
             return 0
@@ -176,7 +185,9 @@ async def serve(settings: Settings, only: str | None = None) -> int:
             )
         async with Servers(mcp_servers(settings), clock=clock) as servers:
             agent = build_agent(settings, servers.tools)
-            program = _Program(settings, store, gate, adapters, clock, agent, commands, say)
+            program = _Program(
+                settings, store, gate, adapters, clock, agent, commands, say, listener=listener
+            )
             return await program.run(stop)
 
 
@@ -195,6 +206,17 @@ async def chat(settings: Settings, session: str) -> int:
                 settings, store, gate, (console,), clock, agent, commands, say, console=console
             )
             return await program.run(_stop_on_signals())
+
+
+@asynccontextmanager
+async def _listening(settings: Settings) -> AsyncIterator[socket.socket | None]:
+    """The port of `[http]`, before anything else is begun: it may be somebody else's."""
+    host, port = settings.http.host, settings.http.port
+    if port is None:
+        yield None
+        return
+    with http.listen(host, port) as listener:
+        yield listener
 
 
 @asynccontextmanager
@@ -262,8 +284,11 @@ class _Program:
         say: Wording,
         *,
         console: Console | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         self._settings = settings
+        self._clock = clock
+        self._listener = listener
         self._store = store
         self._adapters = adapters
         self._console = console
@@ -291,6 +316,7 @@ class _Program:
         )
 
     async def run(self, stop: asyncio.Event) -> int:
+        routes = self._routes()
         await self._conversations.open()
         async for key in self._store.unfinished():
             await self._engine.submit(key, "")
@@ -302,6 +328,9 @@ class _Program:
                 asyncio.create_task(adapter.run(self._accept), name=adapter.name)
                 for adapter in self._adapters
             ]
+            if self._listener is not None:
+                serving = http.serve(http.app_of(routes), self._listener)
+                intake.append(asyncio.create_task(serving, name="http"))
             warming = asyncio.create_task(self._client.warm(self._agent.provider), name="warming")
             stopping = asyncio.create_task(stop.wait(), name="stop")
             emit("running", adapters=",".join(adapter.name for adapter in self._adapters))
@@ -316,6 +345,22 @@ class _Program:
                 await self._engine.drain(self._settings.engine.drain_seconds)
                 await asyncio.gather(engine, return_exceptions=True)
                 emit("stopped")
+
+    def _routes(self) -> list[BaseRoute]:
+        """
+        :raises ConfigError: an adapter wants to be reached, and there is no port
+        """
+        health = Health(self._store, self._conversations.ref, self._adapters, self._clock)
+        routes: list[BaseRoute] = [health.route()]
+        for adapter in self._adapters:
+            wanted = adapter.routes(self._accept) if isinstance(adapter, http.Served) else ()
+            if wanted and self._listener is None:
+                raise ConfigError(
+                    f"{adapter.name}: its platform comes to us by HTTP, and no port is open: "
+                    "set [http] port"
+                )
+            routes += wanted
+        return routes
 
     async def _accept(self, inbound: Inbound) -> Acceptance:
         acceptance = await self._conversations.accept(inbound)

@@ -379,6 +379,19 @@ class AdapterSection(Section):
         return {**{key: data[key] for key in ours if key in data}, "options": options}
 
 
+class HttpSection(Section):
+    """What other programs may ask us for.
+
+    :param host: the address that is listened on; 127.0.0.1: this machine alone
+    :param port: None: none is open
+    :param public_url: under which the world reaches it, by way of a reverse proxy
+    """
+
+    host: Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    public_url: Url | None = None
+
+
 class TelemetrySection(Section):
     """Where it goes, and in what name, is said by OpenTelemetry's own variables, ``OTEL_...``.
 
@@ -414,6 +427,7 @@ class Settings(BaseSettings):
     access: AccessSection = AccessSection()
     budget: BudgetSection = BudgetSection()
     store: StoreSection = StoreSection()
+    http: HttpSection = HttpSection()
     telegram: TelegramSection = TelegramSection()
     anthropic: AnthropicSection = AnthropicSection()
     openai: OpenAISection = OpenAISection()

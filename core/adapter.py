@@ -190,3 +190,25 @@ class SendsFiles(Protocol):
     async def send_file(self, key: str, part: Outbound, data: bytes, *, uncertain: bool) -> Receipt:
         """`Adapter.send` for a part with a `file`, which has these bytes."""
         ...
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    """How the line to a platform is just now.
+
+    :param state: in a word or two, such as ``polling``
+    :param contact: seconds since the platform last answered us or came to us; None: never yet
+    :param event: seconds since it last brought an event; None: never yet
+    :param deaf: we know that nothing can come in
+    """
+
+    state: str
+    contact: float | None = None
+    event: float | None = None
+    deaf: bool = False
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """What an adapter has besides when it can tell whether it still hears its platform."""
+
+    def pulse(self) -> Pulse: ...

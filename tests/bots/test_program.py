@@ -18,6 +18,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from core import phrases
@@ -904,4 +905,28 @@ async def test_an_adapter_of_somebody_else_in_one_file(tmp_path: Path) -> None:
         assert last(world.telegram, alice) == "I do not know your name yet."
         writer.close()
         await writer.wait_closed()
+        assert await world.terminate() == 0
+
+
+# ---------------------------------------------------------------------- our own port
+
+
+async def test_our_own_port(tmp_path: Path) -> None:
+    """It is where it was asked for, tells how we are, and ends with the program; one that somebody
+    else has is one clear line."""
+    port = free_port()
+    async with World(tmp_path, OPEN + f"[http]\nport = {port}\n") as world:
+        await world.start()
+        await world.ready()
+        assert world.child is not None
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+                assert answer.status == 200
+                told = await answer.json()
+        assert told["healthy"] is True and told["oldest_inbox_seconds"] is None
+        taken = await world.command("run")
+        assert (taken.code, taken.err) == (
+            2,
+            f"chinwag: [http] 127.0.0.1:{port}: Address already in use; set another host or port\n",
+        )
         assert await world.terminate() == 0
