@@ -8,8 +8,7 @@
         await telegram.wait_for(1, alice)
 
 People write, the bot asks for updates and answers, and everything it did is on record. It is not
-Telegram's limits of speed (a `fault` plays those), not files, not webhook delivery, and not the
-privacy mode of groups.
+Telegram's limits of speed (a `fault` plays those), not files, and not the privacy mode of groups.
 
 `python -m playground.telegram [--port N] [--token T]` runs one alone until SIGINT or SIGTERM.
 """
@@ -19,7 +18,7 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
@@ -41,6 +40,7 @@ from playground.telegram_methods import World
 from playground.telegram_server import Call, Server
 from playground.telegram_text import MAX_TEXT, marks, units
 from playground.telegram_updates import Updates
+from playground.telegram_webhook import Delivery, Sender, Webhook
 
 __all__ = [
     "Answer",
@@ -48,6 +48,7 @@ __all__ = [
     "Chat",
     "Delay",
     "DeliverTwice",
+    "Delivery",
     "Draft",
     "Fault",
     "GarbageBody",
@@ -65,7 +66,11 @@ Place = Person | Chat | int
 
 
 class Telegram:
-    """The server, the people, and the record. Change `token` to revoke it."""
+    """The server, the people, and the record. Change `token` to revoke it.
+
+    `second` is how long a second of a webhook's delays takes here, `proxy` says where a webhook's
+    public URL leads to: {"https://bot.example.org": "http://127.0.0.1:8080"}.
+    """
 
     def __init__(
         self,
@@ -75,6 +80,8 @@ class Telegram:
         port: int = 0,
         first_update_id: int = 914_066_117,
         clock: Callable[[], float] = time.time,
+        second: float = 1.0,
+        proxy: Mapping[str, str] | None = None,
     ) -> None:
         self.username = username
         self.url = ""
@@ -92,6 +99,7 @@ class Telegram:
             clock=clock,
         )
         self._faults = Faults()
+        self._sender = Sender(self._world, self._faults, second, proxy or {})
         self._port = port
         self._stack = AsyncExitStack()
         self._changed = asyncio.Event()
@@ -104,6 +112,7 @@ class Telegram:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._sender.close()
         await self._stack.aclose()
 
     @property
@@ -285,6 +294,15 @@ class Telegram:
         """Ids of the updates the bot has confirmed, in that order."""
         return self._updates.confirmed
 
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """The requests to the webhook, in the order in which they ended."""
+        return self._sender.deliveries
+
+    @property
+    def webhook(self) -> Webhook:
+        return self._world.webhook
+
     def unconfirmed(self) -> list[int]:
         return self._updates.waiting()
 
@@ -357,6 +375,8 @@ class Telegram:
     def _tell(self, event: str, details: Json) -> None:
         for listener in self.listeners:
             listener(event, details)
+        if event in ("queued", "again", "webhook"):
+            self._sender.stir(anew=event == "webhook")
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -15,6 +15,7 @@ from playground.telegram_buttons import keyboard
 from playground.telegram_chats import GENERAL, Chat, Draft, Json, Refused, Upload
 from playground.telegram_text import fits, outgoing, units
 from playground.telegram_updates import Updates
+from playground.telegram_webhook import Webhook, delete_webhook, get_webhook_info, set_webhook
 
 MAX_ANSWER = 200
 NOT_MODIFIED = (
@@ -40,7 +41,7 @@ class World:
     queries: dict[str, str] = field(default_factory=dict)  # unanswered: id -> what was pressed
     answers: list[Json] = field(default_factory=list)
     commands: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
-    webhook: Json = field(default_factory=dict)
+    webhook: Webhook = field(default_factory=Webhook)
     topics_in_private: bool = False
 
     def chat(self, identifier: object) -> Chat:
@@ -265,36 +266,6 @@ def leave_chat(world: World, given: Json) -> bool:
     chat.closed = f"Forbidden: bot is not a member of the {chat.kind} chat"
     world.tell("left", {"chat_id": chat.id})
     return True
-
-
-def set_webhook(world: World, given: Json) -> bool:
-    if given.get("drop_pending_updates"):
-        world.updates.drop_all()
-    world.updates.allow(given.get("allowed_updates"))
-    world.webhook = {"url": given.get("url") or ""}
-    if given.get("max_connections"):
-        world.webhook["max_connections"] = given["max_connections"]
-    if world.webhook["url"]:
-        world.updates.abort_poll(Refused(409, "Conflict: terminated by setWebhook request"))
-    return True
-
-
-def delete_webhook(world: World, given: Json) -> bool:
-    if given.get("drop_pending_updates"):
-        world.updates.drop_all()
-    world.webhook = {}
-    return True
-
-
-def get_webhook_info(world: World, _: Json) -> Json:
-    info: Json = {
-        "url": "",
-        "has_custom_certificate": False,
-        "pending_update_count": len(world.updates),
-    }
-    if world.updates.allowed is not None:
-        info["allowed_updates"] = sorted(world.updates.allowed)
-    return info | world.webhook
 
 
 METHODS: dict[str, Callable[[World, Json], Any]] = {

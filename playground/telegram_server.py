@@ -121,7 +121,7 @@ class Server:
         if method != "getupdates":
             return answer_result(METHODS[method](self._world, given)), []
         updates = self._world.updates
-        if self._world.webhook.get("url"):
+        if self._world.webhook.url:
             raise Refused(409, WEBHOOK_ACTIVE)
         updates.allow(given.get("allowed_updates"))
         offset, limit, timeout = (

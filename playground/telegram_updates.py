@@ -110,6 +110,22 @@ class Updates:
         """These come once more with the next answer, whatever its offset."""
         self._again.extend(self._all[update_id] for update_id in ids)
         self._wake()
+        self._tell("again", {"waiting": len(self._again)})
+
+    def pending(self) -> list[Update]:
+        return list(self._waiting.values())
+
+    def take_again(self) -> list[Update]:
+        """What `redeliver` asked for, once."""
+        again = list(self._again)
+        self._again.clear()
+        return again
+
+    def confirm(self, update_id: int) -> None:
+        """A webhook has answered that it has it."""
+        if self._waiting.pop(update_id, None) is not None:
+            self.confirmed.append(update_id)
+            self._tell("confirmed", {"update_id": update_id})
 
     def drop_all(self) -> None:
         self._drop(keep=0)
