@@ -287,7 +287,69 @@ def usage(
     _print(_settings(config_path), lambda settings: report(settings, by or ("day",), since, how))
 
 
+@cli.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@config_option
+def backup(file: Path | None, config_path: Path | None) -> None:
+    """Copy the database to FILE, beside a running bot.
+
+    The copy is read through before the command says that it is done. Without FILE it is put beside the database, with the time in its name. It holds all that was
+    said: keep it where only you can read it.
+    """
+    from bots.backup import back_up
+
+    with _progress("Copying") as progress:
+        _print(_settings(config_path), lambda settings: back_up(settings, file, progress))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--check", "only_check", is_flag=True, help="Read all of it; change nothing.")
+@click.option("--replace", "replacing", is_flag=True, help="Keep the database under another name.")
+@click.option(
+    "--unfinished",
+    type=click.Choice(["resume", "drop"]),
+    default="resume",
+    show_default=True,
+    help="What the backup has not answered or sent: go on with it, or leave it out.",
+)
+@config_option
+def restore(
+    file: Path, only_check: bool, replacing: bool, unfinished: Any, config_path: Path | None
+) -> None:
+    """Put a backup in the place of the database, or --check it.
+
+    The bot must not be running. A damaged backup changes nothing.
+    """
+    from bots.backup import check_backup
+    from bots.backup import restore as put_back
+
+    settings = _settings(config_path)
+    if only_check:
+        _print(settings, lambda settings: check_backup(file))
+    else:
+        _print(settings, lambda settings: put_back(settings, file, unfinished, replacing=replacing))
+
+
 # ---------------------------------------------------------------------- what they share
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for whoever looks on; nothing in a pipe, and nothing for what takes no time."""
+    shown = False
+
+    def done(count: int, of: int) -> None:
+        nonlocal shown
+        if sys.stderr.isatty() and (shown or count < of):
+            shown = True
+            click.echo(f"\r{what}: {100 * count // max(of, 1):3} %", err=True, nl=False)
+
+    try:
+        yield done
+    finally:
+        if shown:
+            click.echo("", err=True)
 
 
 def _settings(path: Path | None, *, json: bool = False, level: str | None = None) -> Settings:

@@ -33,8 +33,8 @@ from core.errors import (
 from core.memory import ConversationMemory
 from core.messages import Outbound
 from core.snapshot import Snapshot, stored
-from core.store import Blob, BotStore
-from stores.sqlite import SQLiteStore, commit, encode, group, save, schema
+from core.store import Blob, BotStore, SessionRef
+from stores.sqlite import SQLiteStore, backup, commit, encode, group, save, schema
 from tests.stores.contract import (
     Chat,
     StoreContract,
@@ -975,3 +975,31 @@ async def test_a_database_from_before_there_were_blobs(
     async with SQLiteStore(path) as store:
         id = await store.blobs.put("t:1", b"data", "image/png")
         assert await store.blobs.get(id) == Blob("image/png", b"data")
+
+
+# --- copies -----------------------------------------------------------------------------------
+
+
+async def test_of_a_damaged_database_no_copy_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    async with SQLiteStore(path):
+        pass
+    with closing(sqlite3.connect(path)) as database, database:
+        (root,) = database.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'sessions'"
+        ).fetchone()
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+    with open(path, "r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xff" * size)
+    with pytest.raises(StoreCorrupt, match="is damaged"):
+        backup.copy(path, tmp_path / "copy.db", lambda done, of: None)
+    assert not list(tmp_path.glob("copy.db*"))
+
+
+async def test_what_somebody_reads_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    async with SQLiteStore(path) as store:
+        assert await store.load(SessionRef("a")) is None
+        with pytest.raises(StoreUnavailable, match="locked by somebody else"):
+            backup.in_one_file(path)
