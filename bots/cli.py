@@ -293,8 +293,9 @@ def usage(
 def backup(file: Path | None, config_path: Path | None) -> None:
     """Copy the database to FILE, beside a running bot.
 
-    The copy is read through before the command says that it is done. Without FILE it is put beside the database, with the time in its name. It holds all that was
-    said: keep it where only you can read it.
+    The copy is read through before the command says that it is done. Without FILE it is put
+    beside the database, with the time in its name. It holds all that was said: keep it where only
+    you can read it.
     """
     from bots.backup import back_up
 
