@@ -21,11 +21,11 @@ def undo(snapshot: Snapshot) -> Snapshot:
     Only what requests still see is taken back.
     """
     if snapshot.turn or snapshot.inbox:
-        return replace(stop(snapshot), unanswered=())
+        return replace(stop(snapshot), unanswered=(), edited=None)
     if snapshot.unanswered:
-        return replace(snapshot, unanswered=())
+        return replace(snapshot, unanswered=(), edited=None)
     left, _ = _without_last(snapshot)
-    return left
+    return left if left is snapshot else replace(left, edited=None)
 
 
 def ask_again(snapshot: Snapshot, asked: Inbound) -> Snapshot:

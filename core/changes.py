@@ -94,6 +94,7 @@ def reset(snapshot: Snapshot, epoch: str) -> Snapshot:
         messages=(),
         inbox=(),
         unanswered=(),
+        edited=None,
         turn=None,
         outbox=retractions(snapshot.turn, epoch),
         sent=(),
@@ -204,6 +205,7 @@ def _first_attempt(
     return replace(
         trimmed(snapshot, memory, steps, summary),
         next_seq=seq + 1,
+        edited=None,
         turn=Turn(
             execution=execution,
             attempt=1,
@@ -559,6 +561,7 @@ def _without_places(snapshot: Snapshot) -> Snapshot:
             for part in snapshot.outbox
             if part.body is not None
         ),
+        edited=None,
         sent=(),
     )
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from core import account, branches, changes, export, forget, phrases
+from core import account, branches, changes, edits, export, forget, phrases
 from core.command import Backstage, Call, Command, Commands, Outcome
 from core.snapshot import Snapshot
 
@@ -51,7 +51,7 @@ def _undo(snapshot: Snapshot, call: Call) -> Outcome:
 
 def _retry(snapshot: Snapshot, call: Call) -> Outcome:
     """The answer that comes is the reply."""
-    after = branches.ask_again(snapshot, call.inbound)
+    after = edits.again(snapshot, call.inbound)
     if after is not snapshot:
         return Outcome("", after)
     waits = phrases.RETRY_WAITS if snapshot.inbox else phrases.NOTHING_TO_RETRY

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from core import approvals, cards, changes, decisions, export, phrases
+from core import approvals, cards, changes, decisions, edits, export, phrases
 from core.adapter import Acceptance, Accepted, Adapter, Duplicate, Refused, SendsFiles
 from core.agent import Agent
 from core.answering import Answering, WhenBusy
@@ -183,7 +183,10 @@ class Conversations:
             await self._move(inbound.key, inbound.text)
             return Accepted()
         failpoint("before_accept")
-        accepted = await self._accept(inbound, admitted)
+        if inbound.kind == "edit":
+            accepted = await self._edit(inbound)
+        else:
+            accepted = await self._accept(inbound, admitted)
         if isinstance(accepted, Accepted):
             failpoint("accepted")
         emit(
@@ -250,13 +253,34 @@ class Conversations:
             if snapshot is not None and changes.knows(snapshot, inbound.id):
                 return Duplicate()
             return refused or Refused(self._say(phrases.INBOX_FULL), private=True)
-        interrupts = (
-            inbound.kind != "decision" and self._options.when_busy == "interrupt"
-            if command is None
-            else command.interrupts and command.is_for(trusted=trusted)
-        )
+        if inbound.kind == "decision":
+            interrupts = edits.is_press(inbound.text)
+        elif command is None:
+            interrupts = self._options.when_busy == "interrupt"
+        else:
+            interrupts = command.interrupts and command.is_for(trusted=trusted)
         self._wake(inbound.key, interrupts)
         return Accepted()
+
+    async def _edit(self, edit: Inbound) -> Acceptance:
+        """It begins no conversation and no turn. One that changes nothing is not kept."""
+        adapter = self._adapter(edit.key)
+        if adapter is None:
+            return Refused()
+
+        def change(before: Snapshot | None) -> Snapshot | None:
+            return before and edits.edit(before, edit, adapter, self._say)
+
+        try:
+            snapshot, applied = await self._snapshots.update(edit.key, change)
+        except (SnapshotUnreadable, SnapshotTooNew):
+            # Whoever says something next, or works on it, sets it aside.
+            return Refused()
+        if applied:
+            self._wake(edit.key, interrupts=False)
+            return Accepted()
+        known = snapshot is not None and changes.knows(snapshot, edit.id)
+        return Duplicate() if known else Refused()
 
     def _decided(
         self, before: Snapshot | None, inbound: Inbound, command: Command | None, adapter: Adapter
@@ -264,6 +288,8 @@ class Conversations:
         """A button or a command about a call that waits. It begins no conversation."""
         if before is None or changes.knows(before, inbound.id):
             return before or Refused(self._say(phrases.NOT_OPEN), private=True, over=True)
+        if command is None and edits.is_press(inbound.text):
+            return edits.press(before, inbound, adapter, self._say)
         if command is None:
             return decisions.press(before, inbound, adapter)
         said = decisions.say(before, command.name, argument_of(inbound), inbound, adapter)

@@ -133,11 +133,13 @@ class Gate:
         # have a budget of their own.
         command = self._commands.of(inbound)
         control = inbound.kind == "decision" or (command is not None and command.control)
-        count = self._messages.count(f"{sender} control" if control else sender)
+        edit = inbound.kind == "edit"
+        budget = f"{sender} control" if control else f"{sender} edit" if edit else sender
+        count = self._messages.count(budget)
         if count <= self._per_minute:
             self._let_in.count(message)
             return Admitted()
-        if count > self._per_minute + 1:
+        if edit or count > self._per_minute + 1:
             return Refused()
         trouble("refused", inbound.key, why="too fast", sender=sender)
         return Refused(self._say(phrases.TOO_FAST), private=True)

@@ -126,6 +126,8 @@ class Snapshot(
     :param messages: the history in the window: whole exchanges, never an unanswered call
     :param fit: what of `messages` requests leave out, and how tokens are estimated
     :param unanswered: what was said last, when it got no answer: an apology, or a stop
+    :param edited: what was said last as its author has changed it since, while they are asked
+        whether it shall be answered again
     :param sent: the last delivered parts
     :param seen: the last inbound ids, oldest first
     :param gone: nobody was there when we last sent something, and nobody has written since
@@ -155,6 +157,7 @@ class Snapshot(
     next_seq: int = 1
     inbox: tuple[Inbound, ...] = ()
     unanswered: tuple[Inbound, ...] = ()
+    edited: Inbound | None = None
     turn: Turn | None = None
     outbox: tuple[Outbound, ...] = ()
     sent: tuple[Sent, ...] = ()
@@ -246,6 +249,8 @@ def migrate(version: object, data: bytes) -> Snapshot:
     # Blocks are kept as they are, so nothing has looked inside yet; all that reads them wants
     # an array.
     kept = [each.blocks for each in snapshot.rows + snapshot.inbox + snapshot.unanswered]
+    if snapshot.edited is not None:
+        kept.append(snapshot.edited.blocks)
     if snapshot.turn is not None and snapshot.turn.suspended is not None:
         kept.append(snapshot.turn.suspended.results)
     for blocks in kept:

@@ -68,6 +68,9 @@ def parse(update: object, bot: Me, account: str | None, scope: Scope) -> Inbound
         inbound = _stopped(update_id, read.stopped_message_generation, account)
     elif message is not None:
         inbound = _said(update_id, message, _note(update["message"]), bot, account, scope)
+    elif (edited := read.edited_message) is not None:
+        note = _note(update["edited_message"])
+        inbound = _said(update_id, edited, note, bot, account, scope, edited=True)
     # Where no answer could go (an id of 0, say), nothing is taken in.
     return inbound if inbound is not None and address(inbound.key, account) is not None else None
 
@@ -79,7 +82,12 @@ def _said(
     bot: Me,
     account: str | None,
     scope: Scope,
+    *,
+    edited: bool = False,
 ) -> Inbound | None:
+    """
+    :param edited: of a group then each, for it may have been meant for us before it was edited
+    """
     sender, chat = message.sender, message.chat
     group = chat.type in ("group", "supergroup") and not chat.is_direct_messages
     if not group and chat.type != "private":
@@ -87,7 +95,7 @@ def _said(
     if sender is None or sender.is_bot or sender.id == bot.id or message.sender_chat is not None:
         return None
     writing = Writing.of(message)
-    if group and not _meant(message, writing, bot):
+    if group and not edited and not _meant(message, writing, bot):
         return None
     own = clean(own_words(writing, bot)).strip()
     if not own and group:
@@ -106,7 +114,7 @@ def _said(
             account=account,
             scope=scope,
         ),
-        kind="command" if command else "message",
+        kind="edit" if edited else "command" if command else "message",
         sender=Sender(f"telegram:{sender.id}", _name(sender)),
         text=text,
         message_id=str(message.message_id),

@@ -28,7 +28,12 @@ from core.failpoints import failpoint
 from core.messages import Inbound
 
 # The kinds that `parse` understands.
-ASKED: Final = ("message", "callback_query", "stopped_message_generation")
+ASKED: Final = (
+    "message",
+    "edited_message",
+    "callback_query",
+    "stopped_message_generation",
+)
 BACKOFF_SECONDS: Final = 60.0
 LOG_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 20.0  # beyond the time of the poll itself; then the connection is dead

@@ -89,5 +89,6 @@ class Stopped(msgspec.Struct):
 class Update(msgspec.Struct):
     update_id: Count
     message: Message | None = None
+    edited_message: Message | None = None
     callback_query: Press | None = None
     stopped_message_generation: Stopped | None = None

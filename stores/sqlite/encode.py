@@ -154,6 +154,9 @@ def _shed(
         unanswered=shed_inbounds(bare.unanswered, "unanswered"),
         outbox=tuple(outbox),
     )
+    if bare.edited:
+        (edited,) = shed_inbounds((bare.edited,), "edited")
+        bare = replace(bare, edited=edited)
     if bare.turn and bare.turn.suspended:
         suspended = shed(bare.turn.suspended, "suspended", 0, "results")
         bare = replace(bare, turn=replace(bare.turn, suspended=suspended))

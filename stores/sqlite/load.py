@@ -196,7 +196,11 @@ def _with_bodies(
     bodies: dict[str, bytes] = dict(
         database.execute("SELECT name, body FROM bodies WHERE session = ?", (session,)).fetchall()
     )
-    inbounds = {"inbox": list(snapshot.inbox), "unanswered": list(snapshot.unanswered)}
+    inbounds = {
+        "inbox": list(snapshot.inbox),
+        "unanswered": list(snapshot.unanswered),
+        "edited": [snapshot.edited] if snapshot.edited else [],
+    }
     outbox = list(snapshot.outbox)
     for place, which, field, name in away:
         body = bodies.get(name)
@@ -217,5 +221,6 @@ def _with_bodies(
         snapshot,
         inbox=tuple(inbounds["inbox"]),
         unanswered=tuple(inbounds["unanswered"]),
+        edited=next(iter(inbounds["edited"]), None),
         outbox=tuple(outbox),
     )

@@ -368,3 +368,13 @@ async def test_memory_is_bounded() -> None:
     oldest = await strict.admit(says("/id", "telegram:10"))
     assert isinstance(oldest, Refused)
     assert oldest.reply
+
+
+async def test_edits_have_a_budget_of_their_own_and_are_refused_without_a_word() -> None:
+    gate = await private(per_minute=2)
+    for _ in range(2):
+        assert isinstance(await gate.admit(says("x", ALICE, kind="edit")), Admitted)
+    for _ in range(2):
+        assert await gate.admit(says("x", ALICE, kind="edit")) == Refused()
+    assert isinstance(await gate.admit(says("hi", ALICE)), Admitted)
+    assert await gate.admit(says("x", EVE, kind="edit")) == Refused()

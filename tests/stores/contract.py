@@ -161,6 +161,7 @@ def rich() -> Snapshot:
             inbound("no-1", "é" * 500),
             replace(inbound("no-2", ""), blocks=text("a photo " * 100)),
         ),
+        edited=replace(inbound("ed-1", "é" * 500), kind="edit"),
         turn=Turn(
             execution="exec-1",
             attempt=2,

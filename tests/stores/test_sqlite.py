@@ -811,6 +811,7 @@ async def test_the_head_stays_small(store: SQLiteStore, path: Path) -> None:
         outbox=tuple(Outbound(f"out{number}", str(number) * 4000) for number in range(40)),
         sent=(),
         unanswered=(),
+        edited=None,
     )
     await store.save(ref("t:1"), value, replaces=None)
     head, bodies = lengths()

@@ -300,7 +300,7 @@ MEANT = mentioning("@our_bot hi", "@our_bot")
         update(GROUP, new_chat_members=[ALICE]),
         update(GROUP, forum_topic_created={"name": "T"}),
         update(PRIVATE, pinned_message={"message_id": 1}),
-        {"update_id": 900, "edited_message": update(text="hi")["message"]},
+        {"update_id": 900, "edited_message": update(GROUP, new_chat_photo=[])["message"]},
         {"update_id": 900, "channel_post": update(text="hi")["message"]},
         {"update_id": 900, "my_chat_member": {"chat": PRIVATE, "from": ALICE}},
         {"update_id": 900, "callback_query": {"id": "1", "from": ALICE, "data": "x"}},
@@ -316,6 +316,31 @@ MEANT = mentioning("@our_bot hi", "@our_bot")
 )
 def test_what_says_nothing_to_us(raw: object) -> None:
     assert parse(raw, BOT, None, "chat") is None
+
+
+def edited(raw: dict[str, Any]) -> dict[str, Any]:
+    return {"update_id": 901, "edited_message": raw["message"] | {"edit_date": 1_795_000_009}}
+
+
+def test_an_edit_says_what_its_message_would_say_now() -> None:
+    first, second = heard(update(text="frist")), heard(edited(update(text="first")))
+    assert (second.kind, second.text, second.id) == ("edit", "first", f"{901:020}")
+    assert (second.key, second.message_id, second.sender, second.at) == (
+        first.key,
+        first.message_id,
+        first.sender,
+        first.at,
+    )
+
+
+def test_in_a_group_every_edit_may_be_of_what_was_said_to_us() -> None:
+    addressed = heard(edited(update(GROUP, **MEANT)))
+    assert (addressed.kind, addressed.text) == ("edit", "hi")
+    plain = heard(edited(update(GROUP, text="hi")))
+    assert (plain.kind, plain.text, plain.group) == ("edit", "hi", True)
+    command = {"text": "/reset", "entities": [{"type": "bot_command", "offset": 0, "length": 6}]}
+    assert heard(edited(update(GROUP, **command))).kind == "edit"
+    assert parse(edited(update(GROUP, text="x", **{"from": OURSELVES})), BOT, None, "chat") is None
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,7 @@ class TestConfirming:
         assert after["offset"] == first + 1
         assert asked["allowed_updates"] == [
             "message",
+            "edited_message",
             "callback_query",
             "stopped_message_generation",
         ]
