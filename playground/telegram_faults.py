@@ -61,9 +61,9 @@ class Rule:
     always."""
 
     pattern: str
-    fault: Fault
+    fault: object
     times: int | None = 1
-    chat: int | None = None
+    chat: int | str | None = None
     after: int = 0
     hits: int = 0
 

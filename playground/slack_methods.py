@@ -1,0 +1,53 @@
+"""The methods of the Web API that the stand-in knows: each `world, grant, parameters -> result`.
+
+The rate limit of each is one of Slack's tiers, in calls a minute (docs.slack.dev, reference of the
+methods); `None` is none.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from playground import slack_messages, slack_reading
+from playground.slack_chats import Json
+from playground.slack_world import Grant, World
+
+Call = Callable[[World, Grant, Json], Json]
+TIER_1, TIER_2, TIER_3, TIER_4 = 1, 20, 50, 100
+POSTING = 60  # one a second in each channel
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`kind` is the kind of token it wants, None for one that wants no token."""
+
+    run: Call
+    tier: int | None
+    kind: str | None = "bot"
+
+
+def connections_open(world: World, grant: Grant, given: Json) -> Json:
+    return {"url": world.ticket()}
+
+
+METHODS: dict[str, Method] = {
+    "api.test": Method(lambda world, grant, given: {"args": given}, TIER_4),
+    "apps.connections.open": Method(connections_open, TIER_1, "app"),
+    "auth.test": Method(slack_reading.auth_test, 600, "any"),
+    "bots.info": Method(slack_reading.bots_info, TIER_3),
+    "chat.delete": Method(slack_messages.delete, TIER_3),
+    "chat.getPermalink": Method(slack_messages.get_permalink, 600),
+    "chat.postEphemeral": Method(slack_messages.post_ephemeral, TIER_4),
+    "chat.postMessage": Method(slack_messages.post_message, POSTING),
+    "chat.update": Method(slack_messages.update, TIER_3),
+    "conversations.history": Method(slack_reading.history, TIER_3),
+    "conversations.info": Method(slack_reading.info, TIER_3),
+    "conversations.join": Method(slack_reading.join, TIER_3),
+    "conversations.leave": Method(slack_reading.leave, TIER_3),
+    "conversations.list": Method(slack_reading.list_channels, TIER_2),
+    "conversations.members": Method(slack_reading.members, TIER_4),
+    "conversations.open": Method(slack_reading.open_direct, TIER_3),
+    "conversations.replies": Method(slack_reading.replies, TIER_3),
+    "team.info": Method(slack_reading.team_info, TIER_3),
+    "users.info": Method(slack_reading.users_info, TIER_4),
+    "users.list": Method(slack_reading.users_list, TIER_2),
+}
