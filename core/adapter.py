@@ -65,10 +65,21 @@ class Rate(msgspec.Struct, frozen=True):
 
     :param burst: how many at once, after a silence; at least 1
     :param per_second: how many go on after that
+    :param spacing: seconds at least from the end of one send or edit to the next, however long the
+        silence was; drafts and signs of typing, which nobody keeps, are not held to it
+    :param place: all keys with the same share this rate (a chat has one for each topic, say);
+        empty: the key has it to itself
     """
 
     burst: int
     per_second: float
+    spacing: float = 0.0
+    place: str = ""
+
+
+# What leaves for a chat, what matters most first. A draft vanishes by itself.
+Leaving = Literal["final", "approval", "edit", "draft", "typing"]
+Decoration = Literal["edit", "draft", "typing"]
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -88,9 +99,14 @@ class Limits(msgspec.Struct, frozen=True):
 class Showing(Protocol):
     """What a Live may ask of the core."""
 
-    def may(self, leaving: Literal["edit", "typing"]) -> bool:
+    def may(self, leaving: Decoration) -> bool:
         """Whether a request may leave now. If so, it counts, for everything that leaves for a chat
         shares one budget; if not, it is left out."""
+        ...
+
+    def left(self, leaving: Decoration) -> None:
+        """The request that was allowed is over, however it ended: from now on is counted when the
+        next one may leave."""
         ...
 
     async def note(self, message_ids: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from core import approvals, cards, changes, phrases, suspending
-from core.adapter import Adapter, Rate
+from core.adapter import Adapter, Decoration, Rate
 from core.agent import Agent
 from core.changes import Fence
 from core.clock import Clock
@@ -456,8 +456,11 @@ class _Showing:
         self._rate = rate
         self._fence = fence
 
-    def may(self, leaving: Literal["edit", "typing"]) -> bool:
+    def may(self, leaving: Decoration) -> bool:
         return self._pace.may(self._key, self._rate, leaving)
+
+    def left(self, leaving: Decoration) -> None:
+        self._pace.left(self._key, self._rate, leaving)
 
     async def note(self, message_ids: tuple[str, ...]) -> None:
         snapshot, _ = await self._snapshots.update(
@@ -467,7 +470,7 @@ class _Showing:
             raise Fenced("the answer that this message shows is not wanted any more")
 
     async def later(self, seconds: float) -> None:
-        await self._pace.later(self._key, seconds)
+        await self._pace.later(self._key, seconds, self._rate)
 
 
 class _Journal:

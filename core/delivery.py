@@ -63,7 +63,10 @@ class Delivery:
                 await self._change(key, outbox.sending, part)
             else:
                 self._pace.take(key, rate)
-                await self._send(key, adapter, part)
+                try:
+                    await self._send(key, adapter, part)
+                finally:
+                    self._pace.left(key, rate)
 
     async def _send(self, key: str, adapter: Adapter, part: Outbound) -> None:
         # Before anything else is done for it: a store that fails here has sent nothing.
@@ -85,7 +88,7 @@ class Delivery:
         except TryLater as error:
             emit("send.later", key, part=part.id, seconds=error.seconds)
             try:
-                await self._pace.later(key, error.seconds)
+                await self._pace.later(key, error.seconds, adapter.limits.rate(key))
             finally:
                 await self._put_back(key, part, uncertain)
         except OutcomeUnknown as error:

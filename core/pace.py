@@ -8,11 +8,11 @@ Whether a person may write is no affair of this file: that is `gate.py`.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-from core.adapter import Rate
+from core.adapter import Leaving, Rate
 from core.clock import Clock
 from core.store import Notes
 
@@ -27,14 +27,23 @@ LONGEST_WAIT: Final = 300.0
 _DOUBLINGS: Final = 9
 _BUCKETS: Final = 1_000
 
-Leaving = Literal["final", "approval", "edit", "typing"]
 # How much must be left for what matters more.
-_RESERVED: Final[dict[Leaving, int]] = {"final": 0, "approval": 0, "edit": 1, "typing": 2}
+_RESERVED: Final[dict[Leaving, int]] = {
+    "final": 0,
+    "approval": 0,
+    "edit": 1,
+    "draft": 1,
+    "typing": 2,
+}
+# What stays on the screen, and is therefore held to the spacing.
+_KEPT: Final = frozenset[Leaving]({"final", "approval", "edit"})
+_NEVER: Final = float("-inf")
 
 
 class _Bucket(msgspec.Struct):
     tokens: float
     at: float
+    last: float = _NEVER  # when something that is held to the spacing left, or was over
 
 
 class Pace:
@@ -64,29 +73,43 @@ class Pace:
 
     def wait(self, key: str, rate: Rate | None = None, leaving: Leaving = "final") -> float:
         """Seconds until this may leave for this chat; 0: now."""
-        return max(self._penalty(key), self._shortage(key, rate, leaving))
+        penalty = self._penalty(key)
+        if rate and rate.place:
+            penalty = max(penalty, self._penalty(rate.place))
+        return max(penalty, self._shortage(key, rate, leaving))
 
-    def take(self, key: str, rate: Rate | None) -> None:
+    def take(self, key: str, rate: Rate | None, leaving: Leaving = "final") -> None:
         """Something leaves."""
         if rate is None:
             return
-        self._bucket(key, rate).tokens -= 1
+        bucket = self._bucket(key, rate)
+        bucket.tokens -= 1
+        if leaving in _KEPT:
+            bucket.last = bucket.at
         if len(self._buckets) > _BUCKETS:
             self._drop_full(rate)
+
+    def left(self, key: str, rate: Rate | None, leaving: Leaving = "final") -> None:
+        """What was taken is over. How long it was on its way nobody knows, so that only from here
+        on the next one surely arrives late enough."""
+        if rate is not None and rate.spacing and leaving in _KEPT:
+            bucket = self._bucket(key, rate)
+            bucket.last = bucket.at
 
     def may(self, key: str, rate: Rate | None, leaving: Leaving) -> bool:
         """Whether it may leave now; if so, it counts."""
         if self.wait(key, rate, leaving) > 0:
             return False
-        self.take(key, rate)
+        self.take(key, rate, leaving)
         return True
 
-    async def later(self, key: str, seconds: float) -> None:
-        """The platform asks us to wait. A longer penalty that is not over yet stays.
+    async def later(self, key: str, seconds: float, rate: Rate | None = None) -> None:
+        """The platform asks us to wait. A longer penalty that is not over yet stays. It holds for
+        all that share the rate.
 
         :raises StoreError: it is not remembered over a restart
         """
-        self._wait_for(key, seconds)
+        self._wait_for(_place(key, rate), seconds)
         if self._notes is not None and seconds > KEPT_FROM:
             await self._keep(self._notes)
 
@@ -133,9 +156,13 @@ class Pace:
         if rate is None:
             return 0.0
         wanted = 1 + min(_RESERVED[leaving], rate.burst - 1)
-        return max(0.0, (wanted - self._bucket(key, rate).tokens) / rate.per_second)
+        bucket = self._bucket(key, rate)
+        short = (wanted - bucket.tokens) / rate.per_second
+        near = bucket.last + rate.spacing - bucket.at if leaving in _KEPT else 0.0
+        return max(0.0, short, near)
 
     def _bucket(self, key: str, rate: Rate) -> _Bucket:
+        key = _place(key, rate)
         now = self._clock.monotonic()
         bucket = self._buckets.get(key)
         if bucket is None:
@@ -148,10 +175,14 @@ class Pace:
     def _drop_full(self, rate: Rate) -> None:
         """A full bucket is as good as none: chats that are silent cost nothing."""
         now = self._clock.monotonic()
-        slowest = rate.burst / rate.per_second
+        slowest = max(rate.burst / rate.per_second, rate.spacing)
         self._buckets = {
             key: bucket for key, bucket in self._buckets.items() if now - bucket.at < slowest
         }
+
+
+def _place(key: str, rate: Rate | None) -> str:
+    return rate.place or key if rate else key
 
 
 def _decoded(note: bytes | None) -> dict[str, int]:

@@ -82,6 +82,7 @@ class Telegram:
         clock: Callable[[], float] = time.time,
         second: float = 1.0,
         proxy: Mapping[str, str] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.username = username
         self.url = ""
@@ -97,6 +98,7 @@ class Telegram:
             updates=self._updates,
             tell=self._tell,
             clock=clock,
+            monotonic=monotonic,
         )
         self._faults = Faults()
         self._sender = Sender(self._world, self._faults, second, proxy or {})
@@ -337,7 +339,7 @@ class Telegram:
     def draft(self, chat: Place, thread: int | None = None) -> Draft | None:
         """The preview shown now: until the bot sends a message there, for at most 30 seconds."""
         draft = self.chat(chat).drafts.get(thread)
-        return draft if draft and time.monotonic() - draft.at < 30 else None
+        return draft if draft and self._world.monotonic() - draft.at < 30 else None
 
     async def wait_for(
         self,

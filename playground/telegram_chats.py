@@ -54,7 +54,7 @@ class SentMessage:
     thread: int | None
     reply_to: int | None
     markup: Json | None
-    at: float  # time.monotonic()
+    at: float  # by the monotonic clock of the stand-in
     edits: tuple[str, ...] = ()
     deleted: bool = False
 
@@ -73,7 +73,7 @@ class Draft:
 
     draft_id: int
     text: str
-    at: float  # time.monotonic()
+    at: float  # by the monotonic clock of the stand-in
     can_stop: bool = False
 
 

@@ -37,6 +37,7 @@ class World:
     updates: Updates
     tell: Callable[[str, Json], None]
     clock: Callable[[], float]
+    monotonic: Callable[[], float] = time.monotonic
     chats: dict[int, Chat] = field(default_factory=dict)
     queries: dict[str, str] = field(default_factory=dict)  # unanswered: id -> what was pressed
     answers: list[Json] = field(default_factory=list)
@@ -85,7 +86,7 @@ def send_message(world: World, given: Json) -> Json:
     if given.get("reply_markup"):
         content["reply_markup"] = keyboard(given["reply_markup"])
     message = chat.add(world.bot, world.date(), content, thread, reply_to)
-    chat.record(message, time.monotonic(), reply_to, thread)
+    chat.record(message, world.monotonic(), reply_to, thread)
     chat.drafts.pop(thread, None)
     world.tell("sent", _where(message) | {"thread": thread, "text": text})
     return message
@@ -117,7 +118,7 @@ def send_document(world: World, given: Json) -> Json:
     content |= {"caption": caption} if caption else {}
     content |= {"caption_entities": entities} if entities else {}
     message = chat.add(world.bot, world.date(), content, thread, reply_to)
-    chat.record(message, time.monotonic(), reply_to, thread)
+    chat.record(message, world.monotonic(), reply_to, thread)
     chat.files[message["message_id"]] = document
     world.tell("sent", _where(message) | {"thread": thread, "file": document.name})
     return message
@@ -200,7 +201,8 @@ def send_message_draft(world: World, given: Json) -> bool:
     if not isinstance(draft_id, int) or draft_id == 0:
         raise Refused(400, "Bad Request: RANDOM_ID_INVALID")
     fits(text)
-    chat.drafts[thread] = Draft(draft_id, text, time.monotonic(), given.get("can_stop") is True)
+    can_stop = given.get("can_stop") is True
+    chat.drafts[thread] = Draft(draft_id, text, world.monotonic(), can_stop)
     world.tell("draft", {"chat_id": chat.id, "draft_id": draft_id, "text": text})
     return True
 

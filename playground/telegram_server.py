@@ -1,7 +1,6 @@
 """The HTTP server: finds the method, lets the faults strike, keeps the record of calls."""
 
 import asyncio
-import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 
@@ -46,7 +45,7 @@ class Call:
 
     method: str
     params: Json
-    at: float  # time.monotonic() of its arrival
+    at: float  # when it arrived, by the monotonic clock of the stand-in
     status: int | None = None
 
 
@@ -63,7 +62,7 @@ class Server:
         self._faults = faults
 
     async def _answer(self, request: Request) -> Response:
-        call = Call(request.path_params["method"], {}, time.monotonic())
+        call = Call(request.path_params["method"], {}, self._world.monotonic())
         number = len(self.calls)
         self.calls.append(call)
         self._world.tell("called", {"method": call.method})

@@ -65,10 +65,11 @@ _MESSAGE_ID: Final = re.compile(r"[1-9][0-9]{0,15}")
 _NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
 
 
-# Telegram names no rate for a private chat but says to keep to one message a second, short bursts
-# aside; of a group it takes twenty a minute, and what is left after a burst goes on at that pace.
-_PRIVATE: Final = Rate(burst=20, per_second=1.0)
-_GROUP: Final = Rate(burst=8, per_second=0.2)
+# Telegram asks for no more than one message a second in a chat, and takes twenty a minute of a
+# group: a few at once, and what is left after that goes on at a pace which never comes to more.
+_SPACING: Final = 1.0
+_PRIVATE: Final = Rate(burst=20, per_second=1.0, spacing=_SPACING)
+_GROUP: Final = Rate(burst=8, per_second=0.2, spacing=_SPACING)
 
 
 class _Entity(msgspec.Struct, frozen=True):
@@ -95,7 +96,12 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
 @lru_cache(maxsize=1_000)
 def _rate_of(key: str) -> Rate:
     parsed = SessionKey.parse(key)
-    return _GROUP if parsed is not None and parsed.parts[0].startswith("-") else _PRIVATE
+    if parsed is None:
+        return _PRIVATE
+    # Topics, and people with a conversation of their own, are all in one chat.
+    account, chat = parsed.account, parsed.parts[0]
+    place = f"telegram@{account}:{chat}" if account else f"telegram:{chat}"
+    return msgspec.structs.replace(_GROUP if chat.startswith("-") else _PRIVATE, place=place)
 
 
 _LIMITS: Final = Limits(can_look_up=False, rate_of=_rate_of)

@@ -202,7 +202,10 @@ class Growing:
                 self._changed.set()
                 return BUSY_SECONDS
             if index < len(self._ids):
-                await self._surface.edit(self._ids[index], body)
+                try:
+                    await self._surface.edit(self._ids[index], body)
+                finally:
+                    self._showing.left("edit")
                 self._bodies[index] = body
             elif not await self._say(index, body):
                 return None
@@ -213,7 +216,7 @@ class Growing:
     async def _draft(self, body: str) -> float | None:
         if self._bodies.get(0) == body:
             return BUSY_SECONDS
-        if not self._showing.may("edit"):
+        if not self._showing.may("draft"):
             self._changed.set()
             return BUSY_SECONDS
         try:
@@ -254,6 +257,8 @@ class Growing:
                 await self._wait_as_told(told.seconds)
             emit("telegram.live", self._key, level=logging.DEBUG, why=why(error))
             return
+        finally:
+            self._showing.left("edit")
         self._ids.append(message_id)
         self._bodies[index] = body
         try:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
-Leaving = Literal["edit", "typing"]
+from core.adapter import Decoration
 
 
 class Leave:
@@ -15,15 +14,19 @@ class Leave:
     """
 
     def __init__(
-        self, may: Callable[[Leaving], bool] = lambda leaving: True, *noting: Exception
+        self, may: Callable[[Decoration], bool] = lambda leaving: True, *noting: Exception
     ) -> None:
         self._may = may
         self._noting = list(noting)
         self.noted: list[tuple[str, ...]] = []
         self.waits: list[float] = []
+        self.lefts: list[Decoration] = []
 
-    def may(self, leaving: Leaving) -> bool:
+    def may(self, leaving: Decoration) -> bool:
         return self._may(leaving)
+
+    def left(self, leaving: Decoration) -> None:
+        self.lefts.append(leaving)
 
     async def note(self, message_ids: tuple[str, ...]) -> None:
         self.noted.append(message_ids)

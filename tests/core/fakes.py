@@ -67,6 +67,12 @@ class FakeClock:
             if not over.done():
                 over.set_result(None)
 
+    def next_due(self) -> float | None:
+        """When the next sleeper has slept long enough; None: nobody sleeps."""
+        while self._sleepers and self._sleepers[0][2].done():
+            heapq.heappop(self._sleepers)
+        return self._sleepers[0][0] if self._sleepers else None
+
     def jump(self, milliseconds: int) -> None:
         """Somebody sets the wall clock."""
         self._wall += milliseconds

@@ -648,6 +648,26 @@ async def test_what_leaves_for_a_chat_keeps_to_its_rate() -> None:
         assert house.screen.shown == ["1", "2", "elsewhere", "3", "4"]
 
 
+async def test_an_answer_is_spaced_from_what_was_shown_of_it() -> None:
+    class Shows(Screen):
+        def live(
+            self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing
+        ) -> Live:
+            assert showing.may("edit")
+            assert not showing.may("edit") and showing.may("draft") and showing.may("typing")
+            showing.left("edit")
+            return Quiet()
+
+    async with House("one|two", screen=Shows()) as house:
+        house.screen.limits = Limits(rate_of=lambda key: Rate(burst=9, per_second=9, spacing=1.0))
+        await house.says("hi")
+        assert house.screen.shown == []
+        for upto in (1, 2):
+            house.clock.advance(1)
+            await settle(100)
+            assert house.screen.shown == ["one", "two"][:upto]
+
+
 async def test_an_unknown_outcome_is_sent_again_as_uncertain() -> None:
     async with House("one") as house:
         house.screen.script = [OutcomeUnknown("no answer")]

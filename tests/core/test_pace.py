@@ -183,3 +183,67 @@ async def test_another_process_may_write_at_the_same_time(clock: FakeClock) -> N
     await Pace(clock, notes).later("ours", 60)
     kept = await notes.get(NOTE) or b""
     assert b"ours" in kept and b"theirs" in kept
+
+
+# ---------------------------------------------------------------------- spacing
+
+SPACED = Rate(burst=4, per_second=1.0, spacing=2.0)
+
+
+def test_two_that_stay_are_apart_however_much_the_budget_has(clock: FakeClock, pace: Pace) -> None:
+    assert pace.may("a", SPACED, "final")
+    for leaving in ("final", "approval", "edit"):
+        assert pace.wait("a", SPACED, leaving) == 2
+    clock.advance(1.5)
+    assert not pace.may("a", SPACED, "edit")
+    clock.advance(0.5)
+    assert pace.may("a", SPACED, "edit")
+    assert pace.wait("a", SPACED) == 2
+    assert pace.wait("b", SPACED) == 0
+
+
+def test_what_vanishes_is_not_held_to_it_and_holds_nobody_up(pace: Pace) -> None:
+    assert pace.may("a", SPACED, "typing")
+    assert pace.may("a", SPACED, "draft")
+    assert pace.may("a", SPACED, "final")
+    assert pace.wait("a", SPACED, "draft") == 1, "of the budget, which is what is short"
+
+
+def test_the_distance_is_counted_from_when_the_last_one_was_over(
+    clock: FakeClock, pace: Pace
+) -> None:
+    pace.take("a", SPACED)
+    clock.advance(1.5)
+    pace.left("a", SPACED)
+    assert pace.wait("a", SPACED) == 2
+    pace.left("a", SPACED, "typing")
+    clock.advance(2)
+    pace.left("a", SPACED, "draft")
+    assert pace.wait("a", SPACED) == 0
+    pace.left("a", None)
+    pace.left("a", RATE)
+
+
+async def test_those_who_share_a_place_share_its_rate_and_its_penalties(
+    clock: FakeClock, pace: Pace
+) -> None:
+    rate = Rate(burst=2, per_second=0.5, spacing=1.0, place="hall")
+    pace.take("a", rate)
+    assert pace.wait("b", rate) == 1
+    clock.advance(1)
+    pace.take("b", rate)
+    assert pace.wait("a", rate) == pytest.approx(1)
+    await pace.later("a", 30, rate)
+    assert pace.wait("b", rate) == 30
+    assert pace.wait("a", RATE) == 0
+    pace.failed("a")
+    assert pace.wait("a", rate) == 30 and pace.wait("b", rate) == 30
+
+
+def test_a_long_spacing_is_remembered(clock: FakeClock, pace: Pace) -> None:
+    rare = Rate(burst=1, per_second=1.0, spacing=3_600.0)
+    pace.take("a", rare)
+    for number in range(2_000):
+        clock.advance(1)
+        pace.take(f"chat {number}", rare)
+    assert pace.wait("a", rare) == 1_600

@@ -188,6 +188,7 @@ async def test_a_message_grows_and_is_noted_before_it_does(on: Stage) -> None:
     live.show(LONG + "**bold** and more")
     await on.until(lambda: on.telegram.texts(group) == [LONG + "bold and more"])
     assert on.methods() == ["sendMessage", "editMessageText"]
+    assert on.leave.lefts == ["edit", "edit"]
     assert await live.close() == (str(sent.message_id),)
 
 
