@@ -12,7 +12,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from core.messages import Inbound, Outbound
+from core.errors import NotFetched as NotFetched  # noqa: PLC0414 (a part of the seam)
+from core.messages import Attachment, Inbound, Outbound
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -228,3 +229,28 @@ class Watched(Protocol):
     """What an adapter has besides when it can tell whether it still hears its platform."""
 
     def pulse(self) -> Pulse: ...
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """A file as it came.
+
+    :param media_type: as the platform says; nobody has looked at the bytes
+    """
+
+    data: bytes
+    media_type: str = ""
+    name: str = ""
+
+
+@runtime_checkable
+class Fetches(Protocol):
+    """What an adapter has besides when people can send files on its platform."""
+
+    async def fetch(self, key: str, attachment: Attachment) -> Fetched:
+        """Its bytes, from the platform itself and from nowhere else; bounded in size, and given up
+        when cancelled.
+
+        :raises TryLater: the platform asks us to wait, or could not be reached
+        :raises NotFetched: it is too large, or is not there any more
+        """
+        ...

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from core import approvals, cards, changes, phrases, suspending
 from core.adapter import Adapter, Decoration, Rate
 from core.agent import Agent
+from core.attachments import Fetching, Opens, OpensNothing
 from core.changes import Fence
 from core.clock import Clock
 from core.engine import Again
@@ -55,6 +57,8 @@ TOLD: Final = 10_000  # conversations of which is known what they were told of t
 
 WhenBusy = Literal["collect", "queue", "interrupt"]
 
+_UNFETCHED: Final = Again()
+
 
 class Answering:
     """
@@ -64,6 +68,7 @@ class Answering:
     :param spending: where it is counted what the model calls use
     :param say: how the fixed sentences are worded
     :param lists: which tools a chat may use
+    :param opens: what reads the files that people send
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class Answering:
         say: Wording = ENGLISH,
         blobs: Blobs | None = None,
         lists: Lists = Lists(),  # noqa: B008 (frozen)
+        opens: Opens = OpensNothing(),  # noqa: B008 (without state)
     ) -> None:
         self._snapshots = snapshots
         self._pace = pace
@@ -94,6 +100,7 @@ class Answering:
         self._say = say
         self._blobs = blobs
         self._lists = lists
+        self._opens = opens
         self._last_attempt = asyncio.Lock()
         self._told_no_model: dict[str, float] = {}
         self._told_budget: OrderedDict[str, str] = OrderedDict()
@@ -110,6 +117,14 @@ class Answering:
         async with self._last_attempt:
             return await self._run_once(key, adapter)
 
+    def next_ones(self, snapshot: Snapshot) -> tuple[Inbound, ...]:
+        """The messages that a run beginning now would take."""
+        return changes.next_ones(
+            snapshot,
+            one_by_one=self._when_busy == "queue",
+            join=self._when_busy == "interrupt",
+        )
+
     async def settle(self, key: str) -> None:
         """What a call came to after its turn was over (it had been stopped, say) is saved now."""
         if self._spending.rows.of(key):
@@ -118,11 +133,25 @@ class Answering:
     async def _run_once(self, key: str, adapter: Adapter) -> Again | None:
         execution = new_id()
         purse = self._spending.purse(key, execution)
+        keep = partial(self._blobs.put, key) if self._blobs is not None else None
+        fetching = Fetching(key, adapter, self._opens, keep, self._clock)
         try:
-            summary = await self._summary(key, adapter, purse)
-            return await self._start(key, adapter, execution, purse, summary)
+            while await self._fetch(key, fetching):
+                summary = await self._summary(key, adapter, purse, fetching.contents)
+                again = await self._start(key, adapter, execution, purse, summary, fetching)
+                if again is not _UNFETCHED:
+                    return again
+            return None
         finally:
             purse.close()
+
+    async def _fetch(self, key: str, fetching: Fetching) -> bool:
+        """Whether anything is there to be answered; its files are then at hand."""
+        before = await self._snapshots.load(key)
+        if before is None:
+            return False
+        await fetching.fetch(self.next_ones(before))
+        return True
 
     async def _start(
         self,
@@ -131,11 +160,19 @@ class Answering:
         execution: str,
         purse: Purse,
         summary: NewSummary | None,
+        fetching: Fetching,
     ) -> Again | None:
+        unfetched = False
+
         def start(before: Snapshot | None) -> Snapshot | None:
+            nonlocal unfetched
             if before is None:
                 return None
-            after = self._started(before, adapter, execution, summary)
+            unfetched = fetching.lacks(self.next_ones(before))
+            if unfetched:
+                # It came while the files of those before it were fetched.
+                return before
+            after = self._started(before, adapter, execution, summary, fetching.contents)
             if after is before or after.turn is None:
                 return after
             if after.turn.attempt <= MAX_ATTEMPTS:
@@ -144,6 +181,8 @@ class Answering:
             return self._with_options(after)
 
         snapshot, applied = await self._snapshots.update(key, start)
+        if unfetched:
+            return _UNFETCHED
         if not applied or snapshot is None or snapshot.turn is None:
             return None
         turn = snapshot.turn
@@ -172,9 +211,10 @@ class Answering:
         adapter: Adapter,
         execution: str,
         summary: NewSummary | None = None,
+        contents: changes.Contents = {},  # noqa: B006 (never changed)
     ) -> Snapshot:
         return changes.start(
-            self._expired(before, adapter),
+            changes.brought(self._expired(before, adapter), contents),
             execution=execution,
             now=self._clock.now(),
             memory=self._agent.memory,
@@ -184,14 +224,16 @@ class Answering:
             tell_time=self._agent.tell_time,
         )
 
-    async def _summary(self, key: str, adapter: Adapter, purse: Purse) -> NewSummary | None:
+    async def _summary(
+        self, key: str, adapter: Adapter, purse: Purse, contents: changes.Contents
+    ) -> NewSummary | None:
         """Of what will have no room when the turn starts. Stored by the save that starts it."""
         if self._agent.memory.strategy != "summary":
             return None
         before = await self._snapshots.load(key)
         if before is None or before.turn is not None:
             return None
-        planned = self._started(before, adapter, "planned")
+        planned = self._started(before, adapter, "planned", None, contents)
         if planned.turn is None:
             return None
         purse.sender = _asked(planned, planned.turn).sender.id

@@ -9,13 +9,14 @@ be applied again to a newer snapshot when somebody else saved first. A change th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from core import approvals, history
+from core.albums import first_of, late_of
 from core.memory import ConversationMemory
 from core.messages import (
     File,
@@ -28,12 +29,16 @@ from core.messages import (
     time_block,
 )
 from core.outbox import SENT_LIMIT, on_screen, parts_of, queue, retractions
+from core.quoted import unmarked
 from core.snapshot import Fit, Snapshot, Span, Suspension, Turn, Usage
 from core.trimming import NewSummary, from_row, summarised, trimmed
 from core.window import learned
 
 INBOX_LIMIT: Final = 20
 SEEN_LIMIT: Final = 200
+
+# What messages bring besides their text, by their ids.
+Contents = Mapping[str, Sequence[history.Block]]
 
 
 class Fence(NamedTuple):
@@ -114,6 +119,39 @@ def stop(snapshot: Snapshot) -> Snapshot:
 # ---------------------------------------------------------------------- the turn
 
 
+def next_ones(snapshot: Snapshot, *, one_by_one: bool, join: bool) -> tuple[Inbound, ...]:
+    """The messages that a run beginning now would take, those aside that its turn has taken.
+
+    :param one_by_one: the oldest only, with what is of one album with it
+    :param join: during a turn all that wait join it, not only what is of one album with those
+        that it answers
+    """
+    turn = snapshot.turn
+    if turn is None:
+        return first_of(snapshot.inbox) if one_by_one and snapshot.inbox else snapshot.inbox
+    joined = turn.suspended.joined if turn.suspended else ()
+    waiting = tuple(each for each in snapshot.inbox if each.id not in turn.taken)
+    if turn.suspended is not None:
+        return tuple(each for each in waiting if join or each.id in joined)
+    taken = [each for each in snapshot.inbox if each.id in turn.taken]
+    return waiting if join else late_of(waiting, taken)
+
+
+def brought(snapshot: Snapshot, contents: Contents) -> Snapshot:
+    """What waits has its files as blocks, as far as they are at hand."""
+    if not contents:
+        return snapshot
+    inbox = tuple(_brought(inbound, contents) for inbound in snapshot.inbox)
+    return snapshot if inbox == snapshot.inbox else replace(snapshot, inbox=inbox)
+
+
+def _brought(inbound: Inbound, contents: Contents) -> Inbound:
+    blocks = contents.get(inbound.id)
+    if blocks is None or not inbound.attachments:
+        return inbound
+    return replace(inbound, blocks=encode_blocks(blocks), attachments=())
+
+
 def start(
     snapshot: Snapshot,
     *,
@@ -130,7 +168,7 @@ def start(
     Completed steps of an earlier attempt are kept.
 
     :param one_by_one: take the oldest message only, not all that wait
-    :param join: messages that came meanwhile join the turn under way
+    :param join: messages that came meanwhile join the turn under way; see `next_ones`
     :param summary: of what has no room in the window any more; for a turn that has yet to begin
     :param tell_time: its first message says what time it is
     """
@@ -139,9 +177,9 @@ def start(
         return _first_attempt(snapshot, execution, now, memory, one_by_one, summary, tell_time)
     if turn.suspended is not None:
         return _resumed(snapshot, turn, turn.suspended, execution, join)
-    waiting = [inbound for inbound in snapshot.inbox if inbound.id not in turn.taken]
+    waiting = next_ones(snapshot, one_by_one=one_by_one, join=join)
     again = replace(turn, execution=execution, attempt=turn.attempt + 1)
-    if not (join and waiting):
+    if not waiting:
         return replace(snapshot, turn=again)
     again = replace(again, taken=turn.taken + tuple(inbound.id for inbound in waiting))
     message = _spoken(waiting, snapshot.next_seq, now, _interrupted(turn))
@@ -190,7 +228,7 @@ def _first_attempt(
     summary: NewSummary | None,
     tell_time: bool,
 ) -> Snapshot:
-    waiting = snapshot.inbox[:1] if one_by_one else snapshot.inbox
+    waiting = next_ones(snapshot, one_by_one=one_by_one, join=False)
     if not waiting:
         return snapshot
     snapshot = summarised(snapshot, summary, now)
@@ -469,11 +507,17 @@ def _each_from(row: Message, said: Sequence[Inbound]) -> tuple[str, ...]:
 def said_by(inbound: Inbound) -> str:
     """The text for the model. In a group its first line names the speaker, as data: neither the
     name nor the text can pretend to be another such line."""
+    text = unmarked(inbound.text)
     if not inbound.group:
-        return inbound.text
+        return text
+    text = text.replace("<from>", "‹from›").replace("</from>", "‹/from›")
+    return f"{from_line(inbound)}{text}"
+
+
+def from_line(inbound: Inbound) -> str:
+    """Who speaks, for the model, as data."""
     name = "".join(char for char in inbound.sender.name if char.isprintable() and char not in "<>")
-    text = inbound.text.replace("<from>", "‹from›").replace("</from>", "‹/from›")
-    return f"<from>{name.strip() or inbound.sender.id}</from>\n{text}"
+    return f"<from>{name.strip() or inbound.sender.id}</from>\n"
 
 
 def _interrupted(turn: Turn) -> list[history.Block]:

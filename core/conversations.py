@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from core import approvals, cards, changes, decisions, edits, export, phrases
 from core.adapter import Acceptance, Accepted, Adapter, Duplicate, Refused, SendsFiles
 from core.agent import Agent
+from core.albums import Albums
 from core.answering import Answering, WhenBusy
+from core.attachments import Opens, OpensNothing
 from core.clock import Clock
 from core.command import Backstage, Call, Command, Commands, argument_of
 from core.commands import BUILT_IN
@@ -59,6 +61,7 @@ class Options(msgspec.Struct, frozen=True):
     :param approvers: ids of those who may allow the calls that need it; none: who asked may
     :param say: how the bot words its fixed sentences
     :param tools: which of the agent's tools a chat may use
+    :param opens: what reads the files that people send
     """
 
     cwd: str = ""
@@ -67,6 +70,7 @@ class Options(msgspec.Struct, frozen=True):
     approvers: tuple[str, ...] = ()
     say: Wording = ENGLISH
     tools: Lists = Lists()
+    opens: Opens = OpensNothing()
 
 
 class _Busy:
@@ -133,7 +137,9 @@ class Conversations:
             say=options.say,
             blobs=store.blobs,
             lists=options.tools,
+            opens=options.opens,
         )
+        self._albums = Albums(clock)
         self._busy: dict[str, _Busy] = {}
         self._moves = Moves()
         # Conversations that were set aside, and what to say of it when they have begun anew.
@@ -203,7 +209,7 @@ class Conversations:
 
     async def _accept(self, inbound: Inbound, admitted: Admitted) -> Acceptance:
         command = self._commands.of(inbound)
-        if command is None and not inbound.text.strip() and bytes(inbound.blocks) == b"[]":
+        if command is None and not (inbound.text.strip() or _brings_anything(inbound)):
             return Refused()
         adapter = self._adapter(inbound.key)
         if adapter is None:
@@ -259,7 +265,7 @@ class Conversations:
             interrupts = self._options.when_busy == "interrupt"
         else:
             interrupts = command.interrupts and command.is_for(trusted=trusted)
-        self._wake(inbound.key, interrupts)
+        self._wake(inbound.key, interrupts or _is_late(snapshot, inbound))
         return Accepted()
 
     async def _edit(self, edit: Inbound) -> Acceptance:
@@ -418,6 +424,8 @@ class Conversations:
             return Done()
         if wait := approvals.wait(snapshot, self._clock.now()):
             return Again(wait)
+        if wait := self._albums.wait(key, self._answering.next_ones(snapshot)):
+            return Again(wait)
         answering = self._answering.answer(key, adapter, snapshot)
         busy.turn = asyncio.create_task(answering, name=f"turn {key}")
         again = await self._deliver_beside(key, adapter, busy, busy.turn)
@@ -465,3 +473,15 @@ class Conversations:
             if adapter.serves(key):
                 return adapter
         return None
+
+
+def _brings_anything(inbound: Inbound) -> bool:
+    return bool(inbound.attachments) or bytes(inbound.blocks) != b"[]"
+
+
+def _is_late(snapshot: Snapshot | None, inbound: Inbound) -> bool:
+    """Whether the rest of its album is being answered already: it joins that turn."""
+    turn = snapshot.turn if snapshot else None
+    if snapshot is None or turn is None or turn.suspended or inbound.album is None:
+        return False
+    return any(each.album == inbound.album and each.id in turn.taken for each in snapshot.inbox)

@@ -19,6 +19,7 @@
     │   ├── Moved                  the chat has another key now
     │   ├── OutcomeUnknown         it may have been sent
     │   └── Undeliverable          this part can never be sent
+    ├── NotFetched                 raised by Fetches.fetch: its sentence goes to the model
     ├── PlatformRefused            the platform refused us for good (token, twin)    exit 4
     ├── ModelError                 what ModelClient.answer raises
     │   ├── ModelUnavailable       overloaded, rate limit, network, cut stream, silence
@@ -123,6 +124,17 @@ class OutcomeUnknown(SendError):
 
 class Undeliverable(SendError):
     """The platform refuses this part, and would refuse it again."""
+
+
+class NotFetched(ChinwagError):
+    """A file that somebody sent cannot be had, and could not be later.
+
+    :param sentence: why, in plain words without a secret: the model reads it, and tells it
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
 
 
 class PlatformRefused(ChinwagError):

@@ -21,6 +21,7 @@ from core.command import Backstage, Call, Outcome
 from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.export import oldest_first
 from core.messages import Message, Outbound, decode_blocks, encode_blocks, text_block
+from core.quoted import is_quoted
 from core.snapshot import Snapshot, Span
 from core.snapshots import Snapshots, new_id
 from core.store import BotStore, SessionRef
@@ -194,11 +195,13 @@ def _said_by(row: Message, person: str) -> list[str]:
         return []
     blocks = decode_blocks(row.blocks)
     mine = _theirs(row, person, blocks)
-    return [
-        said_in(str(block.get("text", "")))[1]
+    texts = [
+        str(block.get("text", ""))
         for block, is_theirs in zip(blocks, mine, strict=True)
         if is_theirs
     ]
+    # What they quote is somebody else's, who may have said it here, too.
+    return [said_in(text)[1] for text in texts if not is_quoted(text)]
 
 
 def _quotes(words: Iterable[str]) -> tuple[str, ...]:

@@ -126,8 +126,10 @@ class Gate:
                 return Admitted(paired=True)
             return self._stranger(inbound)
         message = f"{inbound.key} {inbound.id}"
-        if self._let_in.knows(message):
-            # It comes again because it could not be kept, or its confirmation was lost.
+        album = f"{inbound.key} {sender} album {inbound.album}"
+        if self._let_in.knows(message) or (inbound.album and self._let_in.knows(album)):
+            # It comes again because it could not be kept, or its confirmation was lost; or it is
+            # of one album with what was counted.
             return Admitted()
         # What stops a flood is not held up by it, nor is an answer to a question of ours: they
         # have a budget of their own.
@@ -138,6 +140,8 @@ class Gate:
         count = self._messages.count(budget)
         if count <= self._per_minute:
             self._let_in.count(message)
+            if inbound.album:
+                self._let_in.count(album)
             return Admitted()
         if edit or count > self._per_minute + 1:
             return Refused()

@@ -57,6 +57,35 @@ class Sender(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     name: str = ""
 
 
+Within = Literal["", "quoted", "forwarded"]
+
+
+class Attachment(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
+    """A file that came with a message, still at its platform; see `core.attachments`.
+
+    :param kind: ``photo``, ``document``, ``voice``, ``audio``, ``video``, ``video_note``, or what
+        else a platform has
+    :param id: all that the adapter needs to fetch it
+    :param name: as who sent it has called it
+    :param media_type: as the platform has it
+    :param size: bytes; 0: not told
+    :param seconds: how long it plays
+    :param within: it came with the message that was quoted or forwarded
+    :param author: whose message that was
+    """
+
+    kind: str
+    id: str
+    name: str = ""
+    media_type: str = ""
+    size: int = 0
+    seconds: int = 0
+    within: Within = ""
+    author: str = ""
+
+
 class Inbound(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
 ):
@@ -67,10 +96,13 @@ class Inbound(
     :param kind: for ``moved`` the text is the key prefix under which the chat goes on; for
         ``decision`` it is the `data` of the button that was pressed, `message_id` the card with
         it, and `reply_to` what its platform needs to answer the press
-    :param blocks: further content blocks (images, files); a JSON array
+    :param blocks: further content blocks (words of others, see `core.quoted`; files, once they
+        are fetched); a JSON array
     :param message_id: what a reply can refer to
     :param group: whether several people speak in this conversation
     :param at: milliseconds since 1970, UTC
+    :param attachments: files that are fetched when the turn starts; then they are `blocks`
+    :param album: what the messages of one album have in common; they are answered together
     """
 
     id: str
@@ -83,6 +115,8 @@ class Inbound(
     reply_to: str | None = None
     group: bool = False
     at: int = 0
+    attachments: tuple[Attachment, ...] = ()
+    album: str | None = None
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

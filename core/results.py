@@ -184,7 +184,7 @@ async def _image(image: Image, keep: Keep | None) -> Block:
         raise ToolError(
             f"The result was an image of {len(image.data)} bytes; {MAX_IMAGE} can be shown."
         )
-    return {"type": "image", "source": await _source(image.data, media_type, keep)}
+    return {"type": "image", "source": await source_of(image.data, media_type, keep)}
 
 
 def picture_type(data: bytes) -> str | None:
@@ -201,7 +201,7 @@ async def _file(file: File, keep: Keep | None) -> list[Block]:
     if len(file.data) > MAX_DOCUMENT:
         raise ToolError(f"The file {name} has {len(file.data)} bytes: it is too large.")
     if file.data.startswith(b"%PDF-"):
-        source = await _source(file.data, "application/pdf", keep)
+        source = await source_of(file.data, "application/pdf", keep)
         return [{"type": "document", "source": source, "title": name}]
     if file.media_type.startswith("text/"):
         text = await _text(file.data.decode(errors="replace"), keep)
@@ -217,7 +217,8 @@ async def _file(file: File, keep: Keep | None) -> list[Block]:
     ]
 
 
-async def _source(data: bytes, media_type: str, keep: Keep | None) -> Block:
+async def source_of(data: bytes, media_type: str, keep: Keep | None) -> Block:
+    """What a block says of where its bytes are: kept beside the history, or in the block."""
     if keep is None:
         text = base64.b64encode(data).decode()
         return {"type": "base64", "media_type": media_type, "data": text}

@@ -14,6 +14,7 @@ from core import changes, outbox, phrases
 from core.adapter import Accepted, Duplicate, Limits, Live, Rate, Receipt, Refused, Showing
 from core.agent import Agent
 from core.answering import WhenBusy
+from core.attachments import Opens, OpensNothing
 from core.command import Backstage, Call, Command, Commands, Outcome
 from core.commands import BUILT_IN
 from core.conversations import Conversations, Options
@@ -109,6 +110,7 @@ class House:
         approvers: tuple[str, ...] = (),
         commands: Commands = BUILT_IN,
         allow: Sequence[str] = (),
+        opens: Opens = OpensNothing(),  # noqa: B008 (without state)
     ) -> None:
         self.clock = clock or FakeClock(manual=True)
         self.store = store or MemoryStore()
@@ -131,7 +133,7 @@ class House:
             self.gate,
             self.clock,
             self.engine.submit,
-            Options("/", when_busy, on_unknown_outcome, approvers),
+            Options("/", when_busy, on_unknown_outcome, approvers, opens=opens),
             commands,
         )
         self.running: asyncio.Task[None] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from core.errors import SnapshotUnreadable, StoreUnavailable
 from core.forget import NOBODY, Forgotten, Found, marked
 from core.memory import ConversationMemory
 from core.messages import Inbound, Message, Outbound, Sender, encode_blocks, text_block, text_of
+from core.quoted import quoted
 from core.scrubs import SHARE, Scrubs
 from core.snapshot import Snapshot, Usage
 from core.snapshots import Snapshots
@@ -176,6 +178,25 @@ async def test_exchanges_that_they_began_go_and_their_words_elsewhere_are_marked
     assert await group.forget() == Forgotten()
     await group.say((BOB, "on"))
     assert (await group.texts())[-2:] == ["<from>Bob</from>\non", "fine"]
+
+
+async def test_words_that_they_quoted_are_somebody_elses() -> None:
+    group = Group(MemoryStore())
+    await group.say((BOB, "meet me at nine"))
+    await group.change(partial(_with_quote, quoted("meet me at nine", "Bob")))
+    assert await group.forget() == Forgotten(exchanges=1)
+    assert await group.texts() == ["<from>Bob</from>\nmeet me at nine", "fine"]
+
+
+def _with_quote(block: dict[str, object], old: Snapshot) -> Snapshot:
+    """Ada has sent it, and it was answered."""
+    inbound = Inbound("q", KEY, "message", ADA, "when?", encode_blocks([block]), group=True)
+    started = changes.start(
+        changes.accept(old, inbound), execution="q", now=0, memory=ConversationMemory()
+    )
+    answer = encode_blocks([text_block("fine")])
+    fence = Fence(old.epoch, "q")
+    return changes.commit(started, fence, [answer], ["fine"], Usage(), 0)
 
 
 async def test_what_was_taken_back_goes_as_well() -> None:

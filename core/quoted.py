@@ -1,0 +1,64 @@
+"""Words of others that a message brings along: what it quotes, what it forwards. Pure.
+
+They are data: each stands between marks that name its author, and nothing inside, nor the words of
+whoever sends them, can look like such a mark. That the model heeds the difference cannot be
+promised; that it can see it, can.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal
+
+from core.messages import clean, cut, text_block
+
+MAX_CHARACTERS: Final = 8_000
+MAX_NAME: Final = 128
+# Of what the bot itself has said it has the whole, so a beginning tells which is meant.
+MAX_OURS: Final = 200
+
+OURS: Final = "you"
+UNKNOWN: Final = "somebody"
+
+Block = dict[str, Any]
+Kind = Literal["quoted", "forwarded"]
+
+_MARK: Final = re.compile(r"<(?=\s*/?\s*(?:quoted|forwarded)\b)", re.IGNORECASE)
+_BEGINS: Final = re.compile(r"<(?:quoted|forwarded) from=\"[^\"<>\n]*\">\n")
+
+
+def quoted(text: str, author: str, kind: Kind = "quoted", *, ours: bool = False) -> Block:
+    """A text block with somebody's words between marks.
+
+    :param author: a name, as data; "" when it is not known
+    :param ours: they are the bot's own
+    """
+    text = clean(text).strip()
+    if ours:
+        text = text if len(text) <= MAX_OURS else f"{text[:MAX_OURS]}…"
+        begin = f'<{kind} from="{OURS}">\n'
+    else:
+        begin, text = opening(kind, author), cut(text, MAX_CHARACTERS)
+    return text_block(f"{begin}{unmarked(text)}{closing(kind)}")
+
+
+def opening(kind: Kind, author: str) -> str:
+    name = "".join(char for char in clean(author) if char.isprintable() and char not in '<>"')
+    name = " ".join(name.split())[:MAX_NAME]
+    if name.casefold() == OURS:
+        name = f"{UNKNOWN} called {name}"
+    return f'<{kind} from="{name or UNKNOWN}">\n'
+
+
+def closing(kind: Kind) -> str:
+    return f"\n</{kind}>"
+
+
+def unmarked(text: str) -> str:
+    """The text with nothing in it that looks like a mark."""
+    return _MARK.sub("‹", text)
+
+
+def is_quoted(text: str) -> bool:
+    """Whether a block's text stands between marks: it is not its sender's own."""
+    return _BEGINS.match(text) is not None
