@@ -19,6 +19,7 @@ from core.adapter import Adapter, Card, Cards, Choice, Refused
 from core.messages import Inbound, Message, Outbound, decode_blocks, encode_blocks, text_block
 from core.outbox import queue
 from core.phrases import Wording
+from core.quoted import is_quoted
 from core.snapshot import Snapshot
 
 _DATA: Final = re.compile(r"~[0-9a-f]{16}")
@@ -34,7 +35,7 @@ def is_press(data: str) -> bool:
 def edit(snapshot: Snapshot, edit: Inbound, adapter: Adapter, say: Wording) -> Snapshot:
     """The snapshot itself: it was seen before, or concerns nothing that can still change.
 
-    :param edit: the message as it is now; without text and blocks it was deleted
+    :param edit: the message as it is now; with nothing in it, it was deleted
     """
     if changes.knows(snapshot, edit.id):
         return snapshot
@@ -132,7 +133,7 @@ def _in_place(snapshot: Snapshot, inbound: Inbound, edit: Inbound) -> Snapshot:
 
 
 def _is_deleted(edit: Inbound) -> bool:
-    return not edit.text.strip() and bytes(edit.blocks) == b"[]"
+    return not (edit.text.strip() or edit.attachments) and bytes(edit.blocks) == b"[]"
 
 
 def _changed(snapshot: Snapshot, edit: Inbound) -> Snapshot | None:
@@ -199,8 +200,13 @@ def _place(blocks: Sequence[history.Block], which: int, count: int) -> int | Non
     texts = [
         index
         for index, block in enumerate(blocks)
-        if block.get("type") == "text" and not _TIME.fullmatch(str(block.get("text")))
+        if block.get("type") == "text" and _is_own(str(block.get("text")))
     ]
     if len(texts) == count:
         return texts[which]
     return len(blocks) if not texts and count == 1 else None
+
+
+def _is_own(text: str) -> bool:
+    """Whether it can be the words of whoever sent it."""
+    return not (_TIME.fullmatch(text) or is_quoted(text))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core import attachments, requested
 from core.adapter import Accepted, Fetched
@@ -510,3 +511,27 @@ def test_what_is_said_of_each_kind() -> None:
     assert described(Attachment("document", "x", "a.pdf")) == "file a.pdf"
     assert described(Attachment("voice", "x", seconds=3)) == "voice message, 3 s"
     assert described(Attachment("photo", "x")) == "photo"
+
+
+async def test_a_caption_may_be_edited_and_taken_away() -> None:
+    async with Camera("first", "again", "last") as house:
+        quote = encode_blocks([quoted("see this", "Bob")])
+        await house.sends("p1", text="a caption", blocks=quote)
+        await house.shows("first")
+        edit = {"kind": "edit", "attachments": (PHOTO,)}
+        asked = house.inbound("another caption", "e1", **edit)
+        await house.conversations.accept(replace(asked, message_id="q1"))
+        await house.says("/retry")
+        await until(lambda: len(house.model.requests) == 2)
+        texts = decode_blocks(house.model.requests[1].messages[0].blocks)
+        assert [block["type"] for block in texts] == ["text", "text", "image"]
+        assert texts[0]["text"] == "another caption"
+
+
+async def test_a_picture_whose_caption_was_taken_away_still_waits() -> None:
+    house = Camera()
+    await house.accept("a caption", attachments=(PHOTO,))
+    edit = replace(house.inbound("", "e1", kind="edit", attachments=(PHOTO,)), message_id="q1")
+    assert await house.conversations.accept(edit) == Accepted()
+    (waiting,) = (await house.snapshot()).inbox
+    assert (waiting.text, waiting.attachments) == ("", (PHOTO,))
