@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute
 from bots import http
 from bots.console import OWNER, Console
 from bots.health import Health
+from bots.metrics import Metrics
 from bots.models import build_client
 from bots.plugins import load_adapter, load_command
 from bots.settings import Settings
@@ -35,7 +36,7 @@ from core.commands import BUILT_IN
 from core.conversations import Conversations, Options
 from core.engine import EmbeddedEngine
 from core.errors import ChinwagError, ConfigError, Fatal, PlatformRefused
-from core.events import emit, logger
+from core.events import emit, listening, logger
 from core.failpoints import failpoint
 from core.gate import Gate
 from core.mcp import Servers
@@ -294,6 +295,7 @@ class _Program:
         self._console = console
         self._agent = agent
         self._client = build_client(settings)
+        spending = build_spending(settings, self._agent, clock)
         self._engine = EmbeddedEngine(clock, concurrency=settings.engine.concurrency)
         self._conversations = Conversations(
             store,
@@ -312,7 +314,13 @@ class _Program:
                 approvers=settings.agent.approvers,
             ),
             commands,
-            build_spending(settings, self._agent, clock),
+            spending,
+        )
+        self._health = Health(store, self._conversations.ref, adapters, clock)
+        self._metrics = (
+            Metrics(self._engine.depth, self._health.look, spending.prices.currency)
+            if settings.http.metrics
+            else None
         )
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -322,6 +330,8 @@ class _Program:
             await self._engine.submit(key, "")
         async with AsyncExitStack() as stack:
             stack.enter_context(telemetry(self._settings.telemetry))
+            if self._metrics is not None:
+                stack.enter_context(listening(self._metrics))
             stack.push_async_callback(self._client.close)
             engine = asyncio.create_task(self._engine.run(self._conversations.work), name="engine")
             intake = [
@@ -350,8 +360,11 @@ class _Program:
         """
         :raises ConfigError: an adapter wants to be reached, and there is no port
         """
-        health = Health(self._store, self._conversations.ref, self._adapters, self._clock)
-        routes: list[BaseRoute] = [health.route()]
+        routes: list[BaseRoute] = [self._health.route()]
+        if self._metrics is not None:
+            if self._listener is None:
+                raise ConfigError("[http] metrics: no port is open: set [http] port")
+            routes.append(self._metrics.route())
         for adapter in self._adapters:
             wanted = adapter.routes(self._accept) if isinstance(adapter, http.Served) else ()
             if wanted and self._listener is None:

@@ -385,10 +385,12 @@ class HttpSection(Section):
     :param host: the address that is listened on; 127.0.0.1: this machine alone
     :param port: None: none is open
     :param public_url: under which the world reaches it, by way of a reverse proxy
+    :param metrics: whether `/metrics` is there, for Prometheus
     """
 
     host: Text = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    metrics: bool = False
     public_url: Url | None = None
 
 

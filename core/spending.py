@@ -9,6 +9,7 @@ said when it is too much, that of whoever runs the turn.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -20,7 +21,7 @@ from core.budget import Budget, Crowded, Hold
 from core.clock import Clock
 from core.delegation import agent_tool
 from core.errors import BudgetReached, ModelError
-from core.events import trouble
+from core.events import emit, trouble
 from core.messages import Message, decode_blocks
 from core.model import Answer, ModelClient, OnText, Request
 from core.prices import Prices, built_in
@@ -276,6 +277,15 @@ class Reserved:
             spending.rows.add(self._key, row)
         self._ended.append(row)
         spending.budget.settle(self._hold, row.cost, row.usage.tokens)
+        emit(
+            "spent",
+            self._key,
+            level=logging.DEBUG,
+            execution=row.execution,
+            model=row.model,
+            cost=row.cost,
+            estimated=row.estimated,
+        )
 
 
 def shown(agent: Agent) -> list[bytes]:

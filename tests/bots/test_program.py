@@ -915,14 +915,22 @@ async def test_our_own_port(tmp_path: Path) -> None:
     """It is where it was asked for, tells how we are, and ends with the program; one that somebody
     else has is one clear line."""
     port = free_port()
-    async with World(tmp_path, OPEN + f"[http]\nport = {port}\n") as world:
+    async with World(tmp_path, OPEN + f"[http]\nport = {port}\nmetrics = true\n") as world:
         await world.start()
         await world.ready()
         assert world.child is not None
+        alice = world.telegram.person("Alice")
+        await world.say(alice, "hello")
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
                 assert answer.status == 200
                 told = await answer.json()
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                assert answer.status == 200
+                counted = await answer.text()
+        assert 'chinwag_turns_total{outcome="answered"} 1.0' in counted
+        assert 'chinwag_sends_total{outcome="delivered",platform="telegram"} 1.0' in counted
+        assert "chinwag_healthy 1.0" in counted
         assert told["healthy"] is True and told["oldest_inbox_seconds"] is None
         taken = await world.command("run")
         assert (taken.code, taken.err) == (
