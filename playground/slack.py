@@ -34,6 +34,7 @@ from playground.slack_chats import (
     SentMessage,
     Team,
     Whisper,
+    abroad,
 )
 from playground.slack_deliveries import ACK_SECONDS, RETRY_SECONDS, Deliveries, Delivery
 from playground.slack_events import changed, deleted, posted
@@ -280,7 +281,7 @@ class Slack:
         if isinstance(who, Bot) and subtype is None and more.pop("classic", False):
             subtype = "bot_message"
         if who.team != team.id:
-            more = {"user_team": who.team, "source_team": who.team} | more
+            more = abroad(who) | more
         message = self._world.message(place, who, text, thread=thread, subtype=subtype, **more)
         self._tell("written", {"channel": place.id, "ts": message["ts"], "text": text})
         return posted(self._world, team, place, message)

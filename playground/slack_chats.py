@@ -105,6 +105,22 @@ class Bot:
         }
 
 
+def abroad(who: Person | Bot) -> Json:
+    """What stands in a message of somebody from another workspace."""
+    profile: Json = {
+        "avatar_hash": "g0",
+        "image_72": "https://secure.gravatar.com/avatar/0",
+        "first_name": who.name.partition(" ")[0],
+        "real_name": who.name,
+        "display_name": who.name.lower(),
+        "team": who.team,
+        "name": who.name.lower(),
+        "is_restricted": isinstance(who, Person) and who.guest,
+        "is_ultra_restricted": False,
+    }
+    return {"user_team": who.team, "source_team": who.team, "user_profile": profile}
+
+
 @dataclass(frozen=True, slots=True)
 class SentMessage:
     """A message of the bot as it stands now. `text` is what a person reads, of blocks too; `raw` is

@@ -160,7 +160,8 @@ class World:
         if thread is not None:
             root = channel.messages.get(thread, {})
             message["thread_ts"] = thread
-            message["parent_user_id"] = root.get("user", author.id)
+            if more.get("subtype") != "thread_broadcast":
+                message["parent_user_id"] = root.get("user", author.id)
         if text and "blocks" not in more:
             message["blocks"] = rich_text(text, self.name("b", 5))
         message |= {name: value for name, value in more.items() if value is not None}
@@ -185,18 +186,20 @@ class World:
         return self.deliveries.add(delivery)
 
     def envelope(self, team: Team, event: Json, event_id: str, channel: Channel | None) -> Json:
-        """What stands around an event."""
+        """What stands around an event. `team_id` is the workspace of who did it, which in a shared
+        channel may be another than ours; `authorizations` has ours."""
         installed = self.org_wide(team)
         about: Json = {
             "enterprise_id": team.enterprise,
-            "team_id": team.id,
+            "team_id": None if installed else team.id,
             "user_id": team.bot.id if team.bot else "",
             "is_bot": True,
             "is_enterprise_install": installed,
         }
         outer: Json = {
             "token": self.app.verification_token,
-            "team_id": team.id,
+            "team_id": event.get("user_team", team.id),
+            **({"enterprise_id": team.enterprise} if team.enterprise else {}),
             "api_app_id": self.app.id,
             "event": event,
             "type": "event_callback",
