@@ -170,7 +170,10 @@ class Conversations:
         """
         key = inbound.key if inbound.kind == "moved" else self._moves.now_at(inbound.key)
         try:
-            accepted = await self._admit(replace(inbound, key=key, text=cut(clean(inbound.text))))
+            if inbound.follows and not await self._knows(key):
+                return Refused()
+            text = cut(clean(inbound.text))
+            accepted = await self._admit(replace(inbound, key=key, text=text, follows=False))
         except StoreCorrupt as error:
             # `work` meets the same, and may end the program; an adapter may not.
             await self._submit(key, inbound.id)
@@ -179,6 +182,21 @@ class Conversations:
             # Said again as it was before the chat moved; our caller knows the old key only.
             await self._submit(key, inbound.id)
         return accepted
+
+    async def _knows(self, key: str) -> bool:
+        """Whether there is such a conversation. Asked before the gate: what people say where we
+        are not does not count against them.
+
+        :raises StoreError: what the store raises, what concerns one conversation aside
+        """
+        try:
+            return await self._snapshots.load(key) is not None
+        except (SnapshotUnreadable, SnapshotTooNew):
+            # There is one. Whoever accepts into it sets it aside.
+            return True
+        finally:
+            if key not in self._busy:
+                self._snapshots.forget(key)
 
     async def _admit(self, inbound: Inbound) -> Acceptance:
         began = self._clock.monotonic()

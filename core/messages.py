@@ -103,6 +103,8 @@ class Inbound(
     :param at: milliseconds since 1970, UTC
     :param attachments: files that are fetched when the turn starts; then they are `blocks`
     :param album: what the messages of one album have in common; they are answered together
+    :param follows: it is for us only if we are in this conversation already; where there is none,
+        nobody has asked for one, and it leaves no trace
     """
 
     id: str
@@ -117,6 +119,7 @@ class Inbound(
     at: int = 0
     attachments: tuple[Attachment, ...] = ()
     album: str | None = None
+    follows: bool = False
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -40,7 +40,7 @@ from core.gate import Gate
 from core.memory import BOT_MEMORY
 from core.messages import Inbound, Outbound, Sender, text_of
 from core.model import Request, ToolCall
-from core.snapshot import Snapshot
+from core.snapshot import Snapshot, encode
 from core.snapshots import CACHED, Snapshots
 from core.store import SessionRef
 from core.tools import tool
@@ -517,6 +517,29 @@ async def test_what_the_gate_refuses_leaves_no_trace() -> None:
         )
         assert house.screen.shown == [] and house.model.requests == []
         assert await house.store.load(SessionRef(key=KEY)) is None
+
+
+async def test_what_follows_is_taken_only_where_there_is_a_conversation() -> None:
+    async with House("hello", "and on") as house:
+        house.conversations._gate = Gate(
+            house.store.notes, house.clock, open_to_all=True, per_minute=2
+        )
+        for _ in range(5):
+            # Said where we are not, so it does not count against who says it either.
+            assert await house.says("to others", follows=True) == Refused()
+        assert await house.store.load(SessionRef(key=KEY)) is None
+        assert await house.says("hi") == Accepted()
+        assert await house.says("go on", follows=True) == Accepted()
+        assert house.screen.shown == ["hello", "and on"]
+        assert b"follows" not in encode(await house.snapshot())
+
+
+async def test_what_follows_into_a_conversation_that_cannot_be_read_begins_it_anew() -> None:
+    store = Faulty()
+    store.loads = [SnapshotUnreadable("checksum"), SnapshotUnreadable("checksum")]
+    async with House("hello", store=store) as house:
+        assert await house.says("go on", follows=True) == Accepted()
+        assert house.screen.shown == [phrases.UNREADABLE, "hello"]
 
 
 async def test_white_space_is_no_message() -> None:
