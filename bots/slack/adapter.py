@@ -1,0 +1,357 @@
+"""Slack behind the seam of `core.adapter`: takes messages in, sends parts out.
+
+It keeps no conversation, and of what it sends it knows only what Slack answered. Pace, order and
+repeats are the core's: a request that failed is told, not tried again. What may have been sent is
+looked for, for here every message carries the name of its part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import Any, Final
+
+import msgspec
+from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
+from slack_bolt.authorization import AuthorizeResult
+from slack_bolt.response import BoltResponse
+from slack_sdk.socket_mode.request import SocketModeRequest
+
+from bots.slack import wire
+from bots.slack.acts import Hint
+from bots.slack.failures import MISSING_SCOPE, NOTHING_TO_EDIT, failure, says, why
+from bots.slack.intake import Full, Intake, Taken
+from bots.slack.keys import Address, address, is_ts
+from bots.slack.parse import parse, team_of
+from bots.slack.post import Post
+from bots.slack.render import Body, body_of, render, render_card
+from bots.slack.rules import Rules
+from bots.slack.sockets import Sockets
+from bots.slack.workspaces import OneWorkspace, Workspaces
+from core.adapter import Accept, Acceptance, Card, Limits, Live, Rate, Receipt, Refused, Showing
+from core.clock import Clock, SystemClock
+from core.errors import Gone, PlatformRefused, SendError, TryLater, Undeliverable
+from core.events import emit, trouble
+from core.failpoints import failpoint
+from core.messages import Inbound, Outbound
+
+BASE_URL: Final = "https://slack.com/api"
+SEND_SECONDS: Final = 20.0
+DECLINE_SECONDS: Final = 20.0
+MAX_DECLINES: Final = 64
+REFUSAL: Final = "refusal"  # the name of a message that is no part of an outbox
+
+# Slack names one message a second for a conversation, and bears short bursts.
+_RATE: Final = Rate(burst=10, per_second=1.0)
+_TAKEN: Final = "chinwag_taken"
+_OK: Final = 200
+
+
+class SlackAdapter:
+    """One app.
+
+    :param bot_token: of the workspace that the app is installed in, ``xoxb-...``
+    :param app_token: for Socket Mode, ``xapp-...``
+    :param rules: what is a conversation, and who is meant
+    :param send_timeout: seconds to wait for Slack's answer
+    :param connect_seconds: after which a connection that does not come about is given up
+    """
+
+    def __init__(
+        self,
+        bot_token: str,
+        app_token: str,
+        *,
+        base_url: str = BASE_URL,
+        rules: Rules = Rules(),  # noqa: B008 (frozen)
+        send_timeout: float = SEND_SECONDS,
+        connect_seconds: float = 10.0,
+        clock: Clock | None = None,
+    ) -> None:
+        for variable, token in (("SLACK_BOT_TOKEN", bot_token), ("SLACK_APP_TOKEN", app_token)):
+            if not re.fullmatch(r"[!-~]+", token):
+                raise PlatformRefused(f"{variable} is empty, or has signs that no token has")
+        self._app_token = app_token
+        self._bot_token = bot_token
+        self._base_url = base_url
+        self._rules = rules
+        self._send_timeout = send_timeout
+        self._connect_seconds = connect_seconds
+        self._clock: Clock = clock or SystemClock()
+        self._can_look = True
+        self._beside: set[asyncio.Task[None]] = set()
+        self._intake: Intake | None = None
+        self._opened: _Opened | None = None
+
+    def __repr__(self) -> str:
+        return f"<SlackAdapter {self.name}>"
+
+    @property
+    def name(self) -> str:
+        account = self._rules.account
+        return "slack" if account is None else f"slack@{account}"
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(can_look_up=self._can_look, rate_of=lambda key: _RATE)
+
+    def serves(self, key: str) -> bool:
+        return address(key, self._rules.account) is not None
+
+    def render(self, markdown: str) -> tuple[str, ...]:
+        return render(markdown)
+
+    def render_card(self, card: Card) -> str:
+        return render_card(card)
+
+    async def identity(self) -> str:
+        """A database remembers which app in which workspace it belongs to.
+
+        :raises PlatformRefused: Slack does not know the token
+        """
+        return await self._wires().workspaces.identity()
+
+    async def run(self, accept: Accept) -> None:
+        wires = self._wires()
+        await wires.workspaces.connect()
+        intake = self._intake = Intake(accept, self._clock)
+        sockets = Sockets(
+            wires.web,
+            self._app_token,
+            self._hear_socket,
+            self._clock,
+            connect_seconds=self._connect_seconds,
+        )
+        try:
+            await sockets.run()
+        finally:
+            self._intake = None
+            await intake.close()
+
+    async def close(self) -> None:
+        """Hangs up. Nothing can be sent after this."""
+        beside = list(self._beside)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.close()
+
+    # ------------------------------------------------------------------ what comes in
+
+    async def _hear_socket(self, request: SocketModeRequest) -> tuple[bool, Any]:
+        # In line before anything is waited for: so the order is that of arrival.
+        taken = self._take(request.payload)
+        response = await self._wires().app.async_dispatch(
+            AsyncBoltRequest(
+                mode="socket_mode", body=request.payload, context={_TAKEN: taken} if taken else {}
+            )
+        )
+        if response.status != _OK:
+            return False, None
+        return True, msgspec.json.decode(response.body) if response.body else None
+
+    async def _hear(self, request: AsyncBoltRequest) -> BoltResponse | None:
+        """Bolt's global middleware: what is for us is durable before it is acknowledged."""
+        taken = request.context.get(_TAKEN)
+        if taken is None:
+            team = team_of(request.body)
+            # Looked up once; what comes after it is known at once.
+            if team is not None and await self._wires().workspaces.me_of(team) is not None:
+                taken = self._take(request.body)
+        if taken is None:
+            return None
+        if isinstance(taken, Hint):
+            return _said_to_them(taken.text)
+        inbound, accepting = taken
+        acceptance = await asyncio.shield(accepting)
+        slash = isinstance(request.body, dict) and "command" in request.body
+        if slash and isinstance(acceptance, Refused):
+            return _said_to_them(acceptance.reply or "")
+        self._tell(inbound, acceptance, request.body)
+        return BoltResponse(status=_OK, body="")
+
+    def _take(self, body: object) -> tuple[Inbound, Taken] | Hint | None:
+        failpoint("received")
+        team = team_of(body)
+        me = self._wires().workspaces.known(team) if team is not None else None
+        if me is None:
+            return None
+        try:
+            found = parse(body, me, self._rules)
+        except Exception as error:
+            # A mistake of ours, and loud. It would come again, so it is confirmed all the same.
+            trouble("slack.unparsed", why=type(error).__name__)
+            return None
+        if not isinstance(found, Inbound):
+            emit("received", level=logging.DEBUG, kind="ignored")
+            return found
+        emit("received", found.key, level=logging.DEBUG, id=found.id, kind=found.kind)
+        if self._intake is None:
+            raise Full
+        return found, self._intake.take(found)
+
+    def _tell(self, inbound: Inbound, acceptance: Acceptance, body: object) -> None:
+        """Best effort, and nobody waits for it."""
+        refused = acceptance if isinstance(acceptance, Refused) else None
+        if refused is None or not (refused.reply or refused.over):
+            return
+        if len(self._beside) < MAX_DECLINES:
+            task = asyncio.create_task(self._decline(inbound, refused, body))
+            self._beside.add(task)
+            task.add_done_callback(self._beside.discard)
+
+    async def _decline(self, inbound: Inbound, refused: Refused, body: object) -> None:
+        """Says once, best effort, why a message or a press was refused."""
+        to = address(inbound.key, self._rules.account)
+        pressed = inbound.kind == "decision"
+        try:
+            async with asyncio.timeout(DECLINE_SECONDS):
+                if to is None:
+                    return
+                post = await self._post(to)
+                for rendered in render(refused.reply or ""):
+                    said = body_of(rendered)
+                    if pressed or (refused.private and inbound.group):
+                        user = inbound.sender.id.rpartition("/")[2]
+                        await post.whisper(to, inbound.key, user, said)
+                    else:
+                        await post.say(to, inbound.key, said, REFUSAL)
+                if refused.over and inbound.message_id and isinstance(body, dict):
+                    await post.take_buttons(to, inbound.message_id, body.get("message"))
+        except Exception as error:
+            # Nothing was kept of it, so nobody waits for this.
+            emit("slack.not_declined", inbound.key, level=logging.DEBUG, why=why(error))
+
+    async def _authorize(self, team: str) -> AuthorizeResult | None:
+        workspaces = self._wires().workspaces
+        me = await workspaces.me_of(team)
+        if me is None:
+            return None
+        return AuthorizeResult(
+            enterprise_id=None,
+            team_id=me.team,
+            bot_id=me.bot,
+            bot_user_id=me.user,
+            bot_token=await workspaces.token_of(team),
+        )
+
+    # ------------------------------------------------------------------ what goes out
+
+    async def send(self, key: str, part: Outbound, *, uncertain: bool) -> Receipt:
+        to = address(key, self._rules.account)
+        if to is None:
+            raise Undeliverable("not a key of this bot's")
+        try:
+            body = None if part.body is None else body_of(part.body)
+        except msgspec.DecodeError as error:
+            raise Undeliverable("not a body that this adapter has rendered") from error
+        replaces = part.replaces if is_ts(part.replaces) else None
+        try:
+            post = await self._post(to)
+            if body is None:
+                if replaces is not None:
+                    await post.delete(to, replaces)
+                return Receipt(())
+            if replaces is not None and await self._edited(post, to, key, replaces, body):
+                return Receipt((replaces,))
+            if uncertain:
+                found = await self._found(post, to, part)
+                if found is not None:
+                    return Receipt((found,))
+            return Receipt((await post.say(to, key, body, part.id),))
+        except SendError:
+            raise
+        except Exception as error:
+            # Any: an answer that is none of Slack's comes out of the SDK as anything.
+            raise failure(error) from error
+
+    async def _edited(self, post: Post, to: Address, key: str, ts: str, body: Body) -> bool:
+        """False: there is nothing to edit any more."""
+        try:
+            await post.edit(to, key, ts, body)
+        except Exception as error:
+            if not says(error, NOTHING_TO_EDIT):
+                raise
+            return False
+        return True
+
+    async def _found(self, post: Post, to: Address, part: Outbound) -> str | None:
+        if not self._can_look:
+            return None
+        try:
+            return await post.find(to, part.id, part.reply_to)
+        except Exception as error:
+            if not says(error, MISSING_SCOPE):
+                raise
+            # From now on `on_unknown_outcome` decides, as where nobody can look.
+            self._can_look = False
+            trouble("slack.cannot_look", why=why(error))
+            raise TryLater(1.0, "what was sent cannot be looked up: a scope is missing") from error
+
+    async def _post(self, to: Address) -> Post:
+        """
+        :raises Gone: the app is not installed there any more
+        """
+        wires = self._wires()
+        token, me = await wires.workspaces.token_of(to.team), await wires.workspaces.me_of(to.team)
+        if token is None or me is None:
+            raise Gone("the app is not installed in this workspace")
+        return Post(wires.web, token, me)
+
+    def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
+        return _Silent(shown)
+
+    def _wires(self) -> _Opened:
+        if self._opened is None:
+            self._opened = _Opened(self)
+        return self._opened
+
+
+class _Opened:
+    """What needs a running loop."""
+
+    def __init__(self, adapter: SlackAdapter) -> None:
+        self.session = wire.session(adapter._send_timeout)
+        self.web = wire.client(adapter._base_url, self.session)
+        self.workspaces: Workspaces = OneWorkspace(self.web, adapter._bot_token, adapter._clock)
+        self.app: AsyncApp = wire.bolt(self.web, "", adapter._authorize, adapter._hear)
+        _catch_all(self.app)
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+class _Silent:
+    def __init__(self, shown: tuple[str, ...]) -> None:
+        self._shown = shown
+
+    def show(self, text: str) -> bool:
+        return False
+
+    async def close(self) -> tuple[str, ...]:
+        return self._shown
+
+
+def _catch_all(app: AsyncApp) -> None:
+    """What nobody listens to is acknowledged too, or it would come again."""
+    anything = re.compile(".*")
+
+    async def nothing() -> None:
+        pass
+
+    async def acknowledge(ack: Any) -> None:
+        await ack()
+
+    app.event(anything)(nothing)
+    for kind in (app.command, app.action, app.shortcut, app.view, app.options):
+        kind(anything)(acknowledge)
+
+
+def _said_to_them(text: str) -> BoltResponse:
+    """Only who has asked sees it."""
+    if not text:
+        return BoltResponse(status=_OK, body="")
+    return BoltResponse(status=_OK, body={"response_type": "ephemeral", "text": text})

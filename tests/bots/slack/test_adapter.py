@@ -1,0 +1,80 @@
+"""The Slack adapter, against Slack on loopback: what it takes in, sends, and makes of errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec.structs import replace
+
+from core.adapter import Adapter
+from playground.slack import Slack
+from tests.bots.contract import AdapterContract
+from tests.bots.slack.world import RULES, buttons, make, press, seen
+
+
+class TestContract(AdapterContract):
+    """In a direct conversation."""
+
+    @pytest.fixture
+    async def adapter(self) -> AsyncIterator[Adapter]:
+        async with Slack() as self.server:
+            self.alice = self.server.person("Alice")
+            adapter = make(self.server)
+            yield adapter
+            await adapter.close()
+
+    async def say(self, text: str) -> None:
+        self.server.write(self.alice, text)
+
+    async def screen(self) -> list[str]:
+        return seen(self.server, self.alice)
+
+    async def press(self, label: str) -> None:
+        press(self.server, self.alice, label, self.alice)
+
+    async def labels(self) -> list[str]:
+        return [one["text"]["text"] for _, one in buttons(self.server, self.alice)]
+
+
+class TestThreadContract(AdapterContract):
+    """In a thread of a channel, which a mention has begun."""
+
+    @pytest.fixture
+    async def adapter(self) -> AsyncIterator[Adapter]:
+        async with Slack() as self.server:
+            self.alice = self.server.person("Alice")
+            self.place = self.server.channel("general")
+            (root, *_) = self.server.write(self.alice, "everybody, look here", self.place)
+            self.thread = root.event["ts"]
+            adapter = make(self.server)
+            yield adapter
+            await adapter.close()
+
+    async def say(self, text: str) -> None:
+        self.server.write(self.alice, text, self.place, thread=self.thread, mention=True)
+
+    async def screen(self) -> list[str]:
+        return seen(self.server, self.place)
+
+    async def press(self, label: str) -> None:
+        press(self.server, self.alice, label, self.place)
+
+    async def labels(self) -> list[str]:
+        return [one["text"]["text"] for _, one in buttons(self.server, self.place)]
+
+
+class TestUserContract(TestThreadContract):
+    """In a channel where each person has a conversation of their own."""
+
+    @pytest.fixture
+    async def adapter(self) -> AsyncIterator[Adapter]:
+        async with Slack() as self.server:
+            self.alice = self.server.person("Alice")
+            self.place = self.server.channel("general")
+            adapter = make(self.server, replace(RULES, scope="user", account="support"))
+            yield adapter
+            await adapter.close()
+
+    async def say(self, text: str) -> None:
+        self.server.write(self.alice, text, self.place, mention=True)
