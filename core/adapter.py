@@ -201,6 +201,21 @@ class Cards(Protocol):
 
 
 @runtime_checkable
+class KnowsMembers(Protocol):
+    """What an adapter has besides when its platform knows who runs a room. In the rooms of others
+    everybody may do what changes the conversation for all."""
+
+    async def is_admin(self, key: str, sender_id: str) -> bool | None:
+        """Whether this person may decide for all who share the conversation; always where the
+        history is theirs alone. None: it cannot be found out now. Quick: seconds, and remembered
+        for minutes.
+
+        :param sender_id: `Sender.id`
+        """
+        ...
+
+
+@runtime_checkable
 class SendsFiles(Protocol):
     """What an adapter has besides when its platform takes files. Others are given text instead."""
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from core import history
 from core.changes import abandoned, stop
 from core.messages import Inbound, Message, Sender, decode_blocks, encode_blocks
+from core.outbox import taken_back
 from core.snapshot import Snapshot, Span
 
 
@@ -21,11 +22,13 @@ def undo(snapshot: Snapshot) -> Snapshot:
     Only what requests still see is taken back.
     """
     if snapshot.turn or snapshot.inbox:
-        return replace(stop(snapshot), unanswered=(), edited=None)
+        # What was said before it is what was said last again.
+        answer = "" if snapshot.unanswered else snapshot.answer
+        return replace(stop(snapshot), unanswered=(), edited=None, answer=answer)
     if snapshot.unanswered:
-        return replace(snapshot, unanswered=(), edited=None)
+        return taken_back(replace(snapshot, unanswered=(), edited=None))
     left, _ = _without_last(snapshot)
-    return left if left is snapshot else replace(left, edited=None)
+    return left if left is snapshot else taken_back(replace(left, edited=None))
 
 
 def ask_again(snapshot: Snapshot, asked: Inbound) -> Snapshot:
@@ -40,11 +43,11 @@ def ask_again(snapshot: Snapshot, asked: Inbound) -> Snapshot:
     if snapshot.inbox:
         return snapshot
     if snapshot.unanswered:
-        return replace(snapshot, inbox=snapshot.unanswered, unanswered=())
+        return replace(snapshot, inbox=snapshot.unanswered, unanswered=(), answer="")
     left, exchange = _without_last(snapshot)
     if left is snapshot:
         return snapshot
-    return replace(left, inbox=tuple(_said_in(exchange, asked)))
+    return replace(left, inbox=tuple(_said_in(exchange, asked)), answer="")
 
 
 def _without_last(snapshot: Snapshot) -> tuple[Snapshot, tuple[Message, ...]]:

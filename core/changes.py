@@ -102,6 +102,7 @@ def reset(snapshot: Snapshot, epoch: str) -> Snapshot:
         edited=None,
         turn=None,
         outbox=retractions(snapshot.turn, epoch),
+        answer="",
         sent=(),
         erase=((1, last),) if last else (),
     )
@@ -325,6 +326,7 @@ def commit(
             inbox=_untaken(snapshot, turn),
             unanswered=(),
             turn=None,
+            answer=turn.execution,
             usage=snapshot.usage + usage,
             fit=learned(snapshot.fit, bytes_per_token),
         ),
@@ -338,7 +340,7 @@ def apologise(snapshot: Snapshot, fence: Fence, bodies: Sequence[str]) -> Snapsh
     if turn is None:
         return snapshot
     parts = parts_of(turn.execution, bodies, _last_taken(snapshot, turn))
-    return queue(abandoned(snapshot, turn), parts)
+    return queue(replace(abandoned(snapshot, turn), answer=turn.execution), parts)
 
 
 def append(
@@ -370,6 +372,7 @@ def append(
         spans=_joined((*snapshot.spans, (first, first + len(rows) - 1))),
         messages=snapshot.messages + rows,
         next_seq=first + len(rows),
+        answer="",
         usage=snapshot.usage + usage,
     )
 
@@ -551,6 +554,7 @@ def abandoned(snapshot: Snapshot, turn: Turn) -> Snapshot:
         inbox=_untaken(snapshot, turn),
         unanswered=tuple(each for each in snapshot.inbox if each.id in turn.taken),
         turn=None,
+        answer="",
         outbox=outbox,
         erase=(*snapshot.erase, rows),
     )
@@ -606,6 +610,7 @@ def _without_places(snapshot: Snapshot) -> Snapshot:
             if part.body is not None
         ),
         edited=None,
+        answer="",
         sent=(),
     )
 

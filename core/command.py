@@ -16,13 +16,14 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from core import phrases
+from core import phrases, rooms
 from core.agent import Agent
 from core.clock import Clock
 from core.errors import StoreError
 from core.events import logger
 from core.messages import File, Inbound
 from core.phrases import ENGLISH, Wording
+from core.rooms import Room
 from core.scrubs import Scrubs
 from core.snapshot import Snapshot
 from core.snapshots import Snapshots
@@ -44,6 +45,8 @@ class Call(msgspec.Struct, frozen=True):
     :param agent: as it is configured; what the chat chose is in the snapshot
     :param commands: those that this sender may use
     :param trusted: the sender is the owner, or on the access list
+    :param admin: the sender may decide for all who share this conversation, because they are an
+        administrator there, trusted, or alone in it; None: nobody knows
     :param files: whether files can be sent here
     :param epoch: a new random one, should the conversation begin anew
     :param now: milliseconds since 1970, UTC
@@ -58,6 +61,7 @@ class Call(msgspec.Struct, frozen=True):
     agent: Agent = Agent()
     commands: tuple[Command, ...] = ()
     trusted: bool = False
+    admin: bool | None = True
     files: bool = False
     epoch: str = ""
     now: int = 0
@@ -108,6 +112,7 @@ class Command(msgspec.Struct, frozen=True):
     :param interrupts: it ends the turn that is running
     :param control: it stops what floods a chat, so it has a budget of its own at the gate
     :param who: whom it is for; to others it is not shown
+    :param room: who may use it where several people share one conversation; see `core.rooms`
     :param first: what must wait for something, before the save; what it returns is `Call.found`.
         Killed before the save it runs again: what it changes must be compare-and-set, and
         harmless a second time
@@ -120,6 +125,7 @@ class Command(msgspec.Struct, frozen=True):
     interrupts: bool = False
     control: bool = False
     who: Who = "everyone"
+    room: Room = "everyone"
     first: Callable[[Call, Backstage], Awaitable[object]] | None = None
 
     def __post_init__(self) -> None:
@@ -137,6 +143,10 @@ class Command(msgspec.Struct, frozen=True):
         again, and hold up all that its chat says after it."""
         if not self.is_for(trusted=call.trusted):
             return Outcome(call.say(phrases.NOT_FOR_YOU))
+        sender = call.inbound.sender.id
+        refusal = rooms.refusal(self.room, call.argument, call.admin, snapshot, sender)
+        if refusal is not None:
+            return Outcome(call.say(refusal))
         if not call.failed:
             try:
                 return self.run(snapshot, call)
@@ -150,6 +160,8 @@ class Command(msgspec.Struct, frozen=True):
         :raises StoreError: what the store raises; the message shall come again
         """
         if self.first is None or not self.is_for(trusted=call.trusted):
+            return call
+        if not call.admin and rooms.concerns(self.room, call.argument):
             return call
         try:
             return replace(call, found=await self.first(call, backstage))

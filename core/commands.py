@@ -101,11 +101,11 @@ def _meant(wanted: str, allowed: Sequence[str]) -> str | None:
 
 BUILT_IN: Final = Commands(
     (
-        Command("reset", phrases.HELP_RESET, _reset, interrupts=True, control=True),
+        Command("reset", phrases.HELP_RESET, _reset, interrupts=True, control=True, room="admins"),
         Command("stop", phrases.HELP_STOP, _stop, interrupts=True, control=True),
-        Command("undo", phrases.HELP_UNDO, _undo, interrupts=True),
-        Command("retry", phrases.HELP_RETRY, _retry, interrupts=True),
-        Command("model", phrases.HELP_MODEL, _model, arguments="[name]"),
+        Command("undo", phrases.HELP_UNDO, _undo, interrupts=True, room="last"),
+        Command("retry", phrases.HELP_RETRY, _retry, interrupts=True, room="last"),
+        Command("model", phrases.HELP_MODEL, _model, arguments="[name]", room="setting"),
         Command("usage", phrases.HELP_USAGE, _usage, first=_account),
         Command(
             "export",

@@ -14,8 +14,16 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from core import approvals, cards, changes, decisions, edits, export, phrases
-from core.adapter import Acceptance, Accepted, Adapter, Duplicate, Refused, SendsFiles
+from core import approvals, cards, changes, decisions, edits, export, phrases, rooms
+from core.adapter import (
+    Acceptance,
+    Accepted,
+    Adapter,
+    Duplicate,
+    KnowsMembers,
+    Refused,
+    SendsFiles,
+)
 from core.agent import Agent
 from core.albums import Albums
 from core.answering import Answering, WhenBusy
@@ -235,11 +243,11 @@ class Conversations:
             return Refused()
         trusted = self._gate.trusts(inbound.sender.id)
         call = await self._called(command, inbound, adapter, trusted) if command else None
-        begun = False
+        begun = done = False
         refused: Refused | None = None
 
         def change(before: Snapshot | None) -> Snapshot | None:
-            nonlocal begun, refused
+            nonlocal begun, done, refused
             refused = None
             if inbound.kind == "decision" or (command and command.name in decisions.COMMANDS):
                 decided = self._decided(before, inbound, command, adapter)
@@ -258,6 +266,7 @@ class Conversations:
             if inbound.id in snapshot.seen:
                 return snapshot
             outcome = command.outcome(snapshot, call)
+            done = outcome.snapshot is not None
             said = self._say(phrases.PAIRED) if admitted.paired else outcome.text
             after = outcome.snapshot or snapshot
             if before is None and not after.outbox:
@@ -282,7 +291,7 @@ class Conversations:
         elif command is None:
             interrupts = self._options.when_busy == "interrupt"
         else:
-            interrupts = command.interrupts and command.is_for(trusted=trusted)
+            interrupts = command.interrupts and done
         self._wake(inbound.key, interrupts or _is_late(snapshot, inbound))
         return Accepted()
 
@@ -333,6 +342,7 @@ class Conversations:
             agent=self._agent,
             commands=self._commands.open_to(trusted),
             trusted=trusted,
+            admin=trusted or await self._is_admin(command, inbound, adapter),
             files=isinstance(adapter, SendsFiles),
             epoch=new_id(),
             now=self._clock.now(),
@@ -348,6 +358,22 @@ class Conversations:
         if snapshot and changes.knows(snapshot, inbound.id):
             return call
         return await command.prepare(call, self._backstage)
+
+    async def _is_admin(self, command: Command, inbound: Inbound, adapter: Adapter) -> bool | None:
+        """Asked only where it matters: most who take something back have just said it."""
+        argument = argument_of(inbound)
+        if not (inbound.group and rooms.concerns(command.room, argument)):
+            return True
+        if not isinstance(adapter, KnowsMembers):
+            return True
+        if command.room == "last":
+            try:
+                snapshot = await self._snapshots.load(inbound.key)
+            except (SnapshotUnreadable, SnapshotTooNew):
+                snapshot = None
+            if rooms.spoke_last(snapshot, inbound.sender.id):
+                return None
+        return await adapter.is_admin(inbound.key, inbound.sender.id)
 
     def _wake(self, key: str, interrupts: bool) -> None:
         """Tell whoever works on this key that it has changed."""

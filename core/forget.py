@@ -344,6 +344,7 @@ def without(snapshot: Snapshot, person: str, mark: str, found: Found) -> Snapsho
         inbox=tuple(each for each in snapshot.inbox if each.sender.id != person),
         unanswered=tuple(each for each in snapshot.unanswered if each.sender.id != person),
         edited=snapshot.edited if snapshot.edited and snapshot.edited.sender.id != person else None,
+        answer="",
         outbox=_unsaid(snapshot.outbox, found),
         erase=(*snapshot.erase, *erase, *_unused(snapshot)),
         rewritten=tuple(rewritten),

@@ -16,6 +16,7 @@ from core.messages import File, Inbound, Outbound
 from core.snapshot import Sent, Snapshot, Turn
 
 SENT_LIMIT: Final = 5
+ANSWER_LIMIT: Final = 40
 KEPT_PARTS_LIMIT: Final = 20
 
 GONE: Final = "nobody is there any more"
@@ -52,6 +53,29 @@ def retractions(turn: Turn | None, name: str) -> tuple[Outbound, ...]:
         Outbound(id=f"{name}.-{message_id}", body=None, replaces=message_id)
         for message_id in turn.shown
     )
+
+
+def taken_back(snapshot: Snapshot) -> Snapshot:
+    """The last reply is to go from the screen: what is there of it is deleted, what is about to
+    leave then as well, and the rest is not sent."""
+    if not snapshot.answer:
+        return snapshot
+    mine = f"{snapshot.answer}."
+    going = [id for sent in snapshot.sent if sent.part.startswith(mine) for id in sent.message_ids]
+    leaving = [
+        part
+        for part in snapshot.outbox
+        if part.id.startswith(mine) and part.state == "sending" and part.body is not None
+    ]
+    kept = tuple(
+        part for part in snapshot.outbox if not part.id.startswith(mine) or part in leaving
+    )
+    shown = [part.replaces or part.id for part in leaving] + going
+    deletions = tuple(
+        Outbound(id=f"{mine}-{message_id}", body=None, replaces=message_id)
+        for message_id in dict.fromkeys(shown)
+    )
+    return queue(replace(snapshot, outbox=kept, answer=""), deletions)
 
 
 def queue(snapshot: Snapshot, parts: tuple[Outbound, ...]) -> Snapshot:
@@ -118,12 +142,21 @@ def delivered(snapshot: Snapshot, part_id: str, message_ids: tuple[str, ...]) ->
         replace(part, replaces=message_ids[0]) if message_ids and part.replaces == part_id else part
         for part in outbox
     )
-    sent = (*snapshot.sent, Sent(part_id, message_ids))[-SENT_LIMIT:]
+    sent = _newest((*snapshot.sent, Sent(part_id, message_ids)), snapshot.answer)
     after = approvals.shown(replace(snapshot, outbox=outbox, sent=sent), part_id, message_ids)
     return _next_sending(after)
 
 
 # ---------------------------------------------------------------------- the small print
+
+
+def _newest(sent: tuple[Sent, ...], answer: str) -> tuple[Sent, ...]:
+    if len(sent) <= SENT_LIMIT:
+        return sent
+    old, new = sent[:-SENT_LIMIT], sent[-SENT_LIMIT:]
+    mine = f"{answer}."
+    reply = tuple(each for each in old if answer and each.part.startswith(mine))
+    return (*reply[-ANSWER_LIMIT:], *new)
 
 
 def _next_sending(snapshot: Snapshot) -> Snapshot:

@@ -83,6 +83,14 @@ MODEL_UNKNOWN: Final = "`{wanted}` cannot be chosen here. Send /model and one of
 MODEL_CHOSEN: Final = "From now on `{model}` answers here."
 IDS: Final = "Your id is `{id}`. This conversation is `{key}`."
 NOT_FOR_YOU: Final = "Only my owner may do that."
+ADMIN_ONLY: Final = "Only an administrator of this group may do that."
+ADMIN_OR_LAST: Final = (
+    "Only an administrator of this group may do that, or who alone has said what it is about."
+)
+ADMIN_UNKNOWN: Final = (
+    "I could not find out whether you are an administrator of this group, so I did not do that. "
+    "Please try again in a while."
+)
 COMMAND_FAILED: Final = "I am sorry: that did not work."
 RESET: Final = "Done. I have forgotten what we said; we begin anew."
 STOPPED: Final = "Stopped."

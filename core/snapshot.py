@@ -128,7 +128,8 @@ class Snapshot(
     :param unanswered: what was said last, when it got no answer: an apology, or a stop
     :param edited: what was said last as its author has changed it since, while they are asked
         whether it shall be answered again
-    :param sent: the last delivered parts
+    :param answer: the execution whose reply is the last that was said, while undo may take it back
+    :param sent: the last delivered parts, and all of that reply
     :param seen: the last inbound ids, oldest first
     :param gone: nobody was there when we last sent something, and nobody has written since
     :param erase: row ranges that the next save deletes; never stored
@@ -160,6 +161,7 @@ class Snapshot(
     edited: Inbound | None = None
     turn: Turn | None = None
     outbox: tuple[Outbound, ...] = ()
+    answer: str = ""
     sent: tuple[Sent, ...] = ()
     seen: tuple[str, ...] = ()
     usage: Usage = Usage()

@@ -86,6 +86,7 @@ class Chat:
     title: str
     person: Person | None = None
     owner: Person | None = None
+    admins: tuple[Person, ...] = ()  # besides the owner
     forum: bool = False
     upgrade: Callable[["Chat"], "Chat"] | None = field(default=None, repr=False)
     moved_to: int | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from playground.telegram_buttons import keyboard
-from playground.telegram_chats import GENERAL, Chat, Draft, Json, Refused, Upload
+from playground.telegram_chats import GENERAL, Chat, Draft, Json, Person, Refused, Upload
 from playground.telegram_text import fits, outgoing, units
 from playground.telegram_updates import Updates
 from playground.telegram_webhook import Webhook, delete_webhook, get_webhook_info, set_webhook
@@ -27,6 +27,13 @@ ACTIONS = frozenset(
     "typing upload_photo record_video upload_video record_voice upload_voice upload_document "
     "choose_sticker find_location record_video_note upload_video_note".split()
 )
+
+
+RIGHTS = (
+    "can_be_edited can_manage_chat can_delete_messages can_manage_video_chats can_restrict_members "
+    "can_promote_members can_change_info can_invite_users can_post_stories can_edit_stories "
+    "can_delete_stories"
+).split()
 
 
 @dataclass(slots=True)
@@ -256,9 +263,19 @@ def get_chat_administrators(world: World, given: Json) -> list[Json]:
     chat = world.writable(given.get("chat_id"))
     if chat.kind == "private":
         raise Refused(400, "Bad Request: there are no administrators in the private chat")
-    if chat.owner is None:
-        return []
-    return [{"status": "creator", "user": chat.owner.json(), "is_anonymous": False}]
+    owner: list[Json] = []
+    if chat.owner is not None:
+        owner = [{"status": "creator", "user": chat.owner.json(), "is_anonymous": False}]
+    return owner + [_administrator(person) for person in chat.admins]
+
+
+def _administrator(person: Person) -> Json:
+    return {
+        "status": "administrator",
+        "user": person.json(),
+        "is_anonymous": False,
+        **dict.fromkeys(RIGHTS, False),
+    }
 
 
 def leave_chat(world: World, given: Json) -> bool:

@@ -27,8 +27,9 @@ from telegram import (
 
 from bots.telegram import failures
 from bots.telegram.failures import failure, says, why
-from bots.telegram.keys import Address, Scope, address
+from bots.telegram.keys import Address, Scope, address, is_theirs
 from bots.telegram.live import Growing, Streaming, Typing
+from bots.telegram.members import Members
 from bots.telegram.parse import parse
 from bots.telegram.poll import Backoff, Poller, insist
 from bots.telegram.press import data_for
@@ -141,6 +142,7 @@ class TelegramAdapter:
         self._poll_timeout = poll_timeout
         self._clock: Clock = clock or SystemClock()
         self._bot, self._wire = bot_at(base_url, token, timeout=send_timeout)
+        self._members = Members(self._bot, self._clock)
         self._me: Me | None = None
         self._declining: set[asyncio.Task[None]] = set()
 
@@ -237,6 +239,12 @@ class TelegramAdapter:
             return await self._send_document(to, InputFile(data, part.file.name), reply_to)
         except Exception as error:
             raise failure(error, key) from error
+
+    async def is_admin(self, key: str, sender_id: str) -> bool | None:
+        to = address(key, self._account)
+        if to is None:
+            return None
+        return is_theirs(key) or await self._members.is_admin(to.chat_id, sender_id)
 
     def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         to = address(key, self._account)

@@ -26,7 +26,12 @@ from core.errors import Gone, Moved, OutcomeUnknown, SendError, TryLater, Undeli
 # In lower case, for PTB changes the case of what Telegram said.
 NOT_MODIFIED: Final = ("message is not modified",)
 NOTHING_TO_EDIT: Final = ("message to edit not found", "can't be edited", "message_id_invalid")
-NOTHING_TO_DELETE: Final = ("message to delete not found", "message_id_invalid")
+# One that is too old to be deleted stays.
+NOTHING_TO_DELETE: Final = (
+    "message to delete not found",
+    "message can't be deleted",
+    "message_id_invalid",
+)
 NO_THREAD: Final = ("message thread not found", "topic_deleted", "topic_id_invalid")
 BAD_ENTITIES: Final = ("can't parse entities", "entity_", "entities_", "messageentity")
 _NOBODY: Final = (

@@ -81,3 +81,9 @@ def address(key: str, account: str | None) -> Address | None:
         case ("telegram-topic", (chat, thread)) | ("telegram-user", (chat, thread, _)):
             return Address(chat, thread)
     return None
+
+
+def is_theirs(key: str) -> bool:
+    """Whether a key of ours is of one person's history in a group."""
+    parsed = SessionKey.parse(key)
+    return parsed is not None and parsed.scope == _USER

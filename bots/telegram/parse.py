@@ -92,7 +92,12 @@ def _said(
     group = chat.type in ("group", "supergroup") and not chat.is_direct_messages
     if not group and chat.type != "private":
         return None
-    if sender is None or sender.is_bot or sender.id == bot.id or message.sender_chat is not None:
+    if sender is None or sender.id == bot.id:
+        return None
+    if group and _is_the_group(message):
+        # An administrator who does not say which: who decides in its name speaks in its name.
+        sender = User(chat.id, first_name=chat.title)
+    elif sender.is_bot or message.sender_chat is not None:
         return None
     writing = Writing.of(message)
     if group and not edited and not _meant(message, writing, bot):
@@ -121,6 +126,11 @@ def _said(
         group=group,
         at=message.date * 1000,
     )
+
+
+def _is_the_group(message: Message) -> bool:
+    speaker = message.sender_chat
+    return isinstance(speaker, dict) and speaker.get("id") == message.chat.id
 
 
 def _pressed(update_id: str, press: Press, account: str | None) -> Inbound | None:

@@ -32,6 +32,7 @@ class User(msgspec.Struct):
 class Chat(msgspec.Struct):
     id: Id
     type: str
+    title: str = ""
     is_forum: bool = False
     is_direct_messages: bool = False
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from core import branches, changes, history
+from core import branches, changes, history, outbox
 from core.changes import Fence
 from core.memory import ConversationMemory
-from core.messages import Inbound, Message, Sender, encode_blocks, text_block, text_of
+from core.messages import Inbound, Message, Outbound, Sender, encode_blocks, text_block, text_of
 from core.snapshot import Snapshot, Usage
 
 ADA, BOB = Sender("t:1", "Ada"), Sender("t:2", "Bob")
@@ -198,3 +198,65 @@ def test_only_what_requests_still_see_is_taken_back() -> None:
     assert history.last_exchange(rows) is None
     trimmed = replace(answered(EMPTY, said("1")), messages=(), window=3)
     assert branches.undo(trimmed) is trimmed
+
+
+# ---------------------------------------------------------------------- what is on the screen
+
+
+def long_answer(*delivered: tuple[str, ...], bodies: int = 3) -> Snapshot:
+    """An exchange whose answer has that many parts, the first of which have been sent."""
+    snapshot = started(waiting(EMPTY, said("1")))
+    answer = encode_blocks([text_block("long")])
+    parts = [f"part {number}" for number in range(bodies)]
+    snapshot = changes.commit(snapshot, Fence("e1", "x"), [answer], parts, Usage(), 9)
+    for ids in delivered:
+        assert snapshot.next_part is not None
+        snapshot = outbox.delivered(snapshot, snapshot.next_part.id, ids)
+    return snapshot
+
+
+def leaves(snapshot: Snapshot) -> list[tuple[str | None, str | None]]:
+    return [(part.body, part.replaces) for part in snapshot.outbox]
+
+
+def test_undo_deletes_what_was_sent_of_the_answer_and_sends_nothing_more_of_it() -> None:
+    left = branches.undo(long_answer(("m1", "m2"), ("m3",), bodies=4))
+    # The third is leaving: it goes when it has come.
+    deleted = ["x.2", "m1", "m2", "m3"]
+    assert leaves(left) == [("part 2", None), *((None, target) for target in deleted)]
+    later = outbox.delivered(left, "x.2", ("m4",))
+    assert leaves(later)[0] == (None, "m4")
+    assert branches.undo(left) is left
+
+
+def test_of_a_long_answer_all_is_remembered() -> None:
+    many = long_answer(*[(f"m{number}",) for number in range(12)], bodies=12)
+    assert len(many.sent) == 12
+    assert [target for _, target in leaves(branches.undo(many))] == [f"m{n}" for n in range(12)]
+    # Of what was said before it only the usual few are.
+    next_one = replace(many, answer="y")
+    for _ in range(6):
+        part = Outbound("c.0", "x")
+        next_one = outbox.queue(replace(next_one, outbox=()), (part,))
+        next_one = outbox.delivered(next_one, "c.0", ("c",))
+    assert len(next_one.sent) == 5
+
+
+def test_an_apology_goes_with_what_it_was_for() -> None:
+    failed = started(waiting(answered(EMPTY, said("1")), said("2")), "y")
+    failed = changes.apologise(replace(failed, outbox=()), Fence("e1", "y"), ["sorry"])
+    failed = outbox.delivered(failed, "y.0", ("m9",))
+    assert leaves(branches.undo(failed)) == [(None, "m9")]
+
+
+def test_what_is_not_known_to_be_of_the_answer_stays() -> None:
+    """An older answer's messages, or those of a turn that had none, are not taken for it."""
+    done = long_answer(("m1",), bodies=1)
+    stopped = changes.stop(started(waiting(done, said("2")), "y"))
+    assert leaves(branches.undo(stopped)) == []
+    # While it runs, it alone is taken back; then the answer before it can be.
+    running = started(waiting(done, said("2")), "y")
+    once = branches.undo(running)
+    assert leaves(once) == [] and leaves(branches.undo(once)) == [(None, "m1")]
+    again = branches.ask_again(done, ASKED)
+    assert again.answer == "" and leaves(again) == []

@@ -444,7 +444,7 @@ async def test_undo_and_retry_in_a_conversation() -> None:
         await house.says("c")
         await house.says("/retry", "u10")
         assert await house.says("/retry", "u10") == Duplicate()
-        assert house.screen.shown == ["one", "two", phrases.UNDONE, "three", "again"]
+        assert house.screen.shown == ["one", "two", "-m2", phrases.UNDONE, "three", "again"]
         assert await house.history() == [
             ("user", "a"),
             ("assistant", "one"),

@@ -190,6 +190,7 @@ def rich() -> Snapshot:
             Outbound("out-3", None, "held", replaces="90"),
             Outbound("out-4", "", "failed"),
         ),
+        answer="old",
         sent=(Sent("old.0", ("80", "81")), Sent("old.1", ())),
         seen=tuple(f"s{number:020}" for number in range(200)),
         usage=Usage(1, 2, 3, 2**40),

@@ -318,6 +318,18 @@ def test_what_says_nothing_to_us(raw: object) -> None:
     assert parse(raw, BOT, None, "chat") is None
 
 
+ANONYMOUS = {"id": 1087968824, "is_bot": True, "first_name": "Group"}
+
+
+def test_an_anonymous_administrator_speaks_in_the_group_s_name() -> None:
+    inbound = heard(update(SUPERGROUP, **MEANT, **{"from": ANONYMOUS, "sender_chat": SUPERGROUP}))
+    assert (inbound.sender.id, inbound.sender.name) == ("telegram:-1001234", "Super")
+    assert inbound.key == "telegram-chat:-1001234" and inbound.kind == "message"
+    # A channel's post in the group that belongs to it is nobody's.
+    channel = {"from": ANONYMOUS, "sender_chat": {"id": -1009, "type": "channel"}}
+    assert parse(update(SUPERGROUP, **MEANT, **channel), BOT, None, "chat") is None
+
+
 def edited(raw: dict[str, Any]) -> dict[str, Any]:
     return {"update_id": 901, "edited_message": raw["message"] | {"edit_date": 1_795_000_009}}
 
