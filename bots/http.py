@@ -113,10 +113,13 @@ async def serve(app: ASGIApp, listener: socket.socket) -> None:
     server = uvicorn.Server(config)
     config.load()
     server.lifespan = config.lifespan_class(config)
-    await server.startup(sockets=[listener])
+    # Cancelled in its middle, it would leave a port behind that nobody closes.
+    starting = asyncio.ensure_future(server.startup(sockets=[listener]))
     try:
+        await asyncio.shield(starting)
         await asyncio.Event().wait()
     finally:
+        await starting
         await server.shutdown(sockets=[listener])
         for connection in list(server.server_state.connections):
             connection.transport.abort()

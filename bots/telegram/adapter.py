@@ -11,11 +11,12 @@ import asyncio
 import logging
 import re
 import zlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
+from starlette.routing import BaseRoute
 from telegram import (
     InlineKeyboardButton,
     InlineKeyboardMarkup,
@@ -27,14 +28,17 @@ from telegram import (
 
 from bots.telegram import failures
 from bots.telegram.failures import failure, says, why
+from bots.telegram.insist import Backoff, insist
 from bots.telegram.keys import Address, Scope, address, is_theirs
+from bots.telegram.line import Line
 from bots.telegram.live import Growing, Streaming, Typing
 from bots.telegram.members import Members
 from bots.telegram.parse import parse
-from bots.telegram.poll import Backoff, Poller, insist
+from bots.telegram.poll import Poller
 from bots.telegram.press import data_for
 from bots.telegram.received import Me
 from bots.telegram.render import render
+from bots.telegram.webhook import Webhook, WebhookListener
 from bots.telegram.wire import bot_at
 from core.adapter import (
     Accept,
@@ -42,6 +46,7 @@ from core.adapter import (
     Card,
     Limits,
     Live,
+    Pulse,
     Rate,
     Receipt,
     Refused,
@@ -116,6 +121,7 @@ class TelegramAdapter:
     :param scope: whether a group has one history, or each person in it their own
     :param streaming: whether an answer is shown while it grows: by drafts where they exist, else
         by edits (`auto`), by edits only (`edit`), or not at all (`off`)
+    :param webhook: where Telegram brings updates to; None: we ask it for them
     :param poll_timeout: seconds that Telegram holds a request while there is nothing; at most 50
     :param send_timeout: seconds to wait for Telegram's answer to a message of ours
     :raises PlatformRefused: this cannot be a token
@@ -129,6 +135,7 @@ class TelegramAdapter:
         account: str | None = None,
         scope: Scope = "chat",
         streaming: Streaming = "auto",
+        webhook: Webhook | None = None,
         poll_timeout: int = 30,
         send_timeout: float = SEND_SECONDS,
         clock: Clock | None = None,
@@ -144,6 +151,12 @@ class TelegramAdapter:
         self._bot, self._wire = bot_at(base_url, token, timeout=send_timeout)
         self._members = Members(self._bot, self._clock)
         self._me: Me | None = None
+        self._line = Line(self._clock)
+        self._webhook = (
+            WebhookListener(self._bot, webhook, self._hear, clock=self._clock, line=self._line)
+            if webhook is not None
+            else None
+        )
         self._declining: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -187,15 +200,25 @@ class TelegramAdapter:
         """
         return str((await self.connect()).id)
 
+    def pulse(self) -> Pulse:
+        return self._line.pulse()
+
+    def routes(self, accept: Accept) -> Sequence[BaseRoute]:
+        return self._webhook.routes(partial(self._accept, accept)) if self._webhook else ()
+
     async def run(self, accept: Accept) -> None:
-        me = await self.connect()
+        await self.connect()
+        if self._webhook is not None:
+            await self._webhook.run()
+            return
         await Poller(
             self._bot,
             self._wire,
-            partial(parse, bot=me, account=self._account, scope=self._scope),
+            self._hear,
             partial(self._accept, accept),
             clock=self._clock,
             timeout=self._poll_timeout,
+            line=self._line,
         ).run()
 
     async def close(self) -> None:
@@ -355,6 +378,10 @@ class TelegramAdapter:
         await self._bot.send_chat_action(
             to.chat_id, "typing", to.thread_id, read_timeout=5, pool_timeout=1
         )
+
+    def _hear(self, update: object) -> Inbound | None:
+        assert self._me is not None
+        return parse(update, self._me, self._account, self._scope)
 
     async def _accept(self, accept: Accept, inbound: Inbound) -> Acceptance:
         acceptance = await accept(inbound)

@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final, NoReturn, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from telegram import Bot
 from telegram.error import Conflict, InvalidToken, RetryAfter
 
 from bots.telegram.failures import seconds_of, why
+from bots.telegram.insist import Backoff, insist, refuse_token
+from bots.telegram.line import Line
 from bots.telegram.updates import Update, read
 from bots.telegram.wire import UpdatesRequest
 from core.adapter import Accept
@@ -34,79 +36,10 @@ ASKED: Final = (
     "callback_query",
     "stopped_message_generation",
 )
-BACKOFF_SECONDS: Final = 60.0
-LOG_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 20.0  # beyond the time of the poll itself; then the connection is dead
 GOODBYE_SECONDS: Final = 2.0
 TWINS: Final = 3  # a killed predecessor's poll may linger
 TWIN_SECONDS: Final = 30.0
-
-_T = TypeVar("_T")
-
-
-class Backoff:
-    """Waits 1, 2, 4 ... 60 seconds, up to a quarter more before the last, and says why once a
-    minute.
-
-    Never less than a second: Telegram gives one update at a time to who asks again sooner.
-    """
-
-    def __init__(
-        self,
-        event: str,
-        clock: Clock,
-        chance: Callable[[], float] = random.random,
-        *,
-        most: float = BACKOFF_SECONDS,
-    ) -> None:
-        self._event = event
-        self._clock = clock
-        self._chance = chance
-        self._most = most
-        self._failures = 0
-        self._quiet_until = float("-inf")
-
-    async def wait(self, reason: str, at_least: float = 0.0) -> None:
-        self._failures += 1
-        if self._clock.monotonic() >= self._quiet_until:
-            self._quiet_until = self._clock.monotonic() + LOG_SECONDS
-            trouble(self._event, why=reason, failures=self._failures)
-        jitter = 1 + self._chance() / 4
-        seconds = min(2.0 ** min(self._failures - 1, 10) * jitter, self._most)
-        await self._clock.sleep(max(seconds, at_least * jitter))
-
-    def over(self) -> None:
-        if self._failures:
-            emit(f"{self._event}.over", failures=self._failures)
-        self._failures = 0
-        self._quiet_until = float("-inf")
-
-
-async def insist(call: Callable[[], Awaitable[_T]], backoff: Backoff) -> _T:
-    """Calls until it succeeds.
-
-    :raises PlatformRefused: Telegram does not know the token
-    """
-    while True:
-        try:
-            result = await call()
-        except InvalidToken as error:
-            refuse_token(error)
-        except RetryAfter as error:
-            await backoff.wait(why(error), at_least=seconds_of(error))
-        except Exception as error:
-            # Any: an answer that is none of Telegram's comes out of PTB as anything.
-            await backoff.wait(why(error))
-        else:
-            backoff.over()
-            return result
-
-
-def refuse_token(error: InvalidToken) -> NoReturn:
-    """
-    :raises PlatformRefused: always
-    """
-    raise PlatformRefused(f"Telegram refuses the bot's token: {why(error)}") from error
 
 
 class Batch:
@@ -115,7 +48,7 @@ class Batch:
     def __init__(self, updates: Sequence[Update], hear: Callable[[object], Inbound | None]) -> None:
         self.updates = updates
         self.failure: Exception | None = None
-        self._inbounds = [_heard(hear, update) for update in updates]
+        self._inbounds = [heard(hear, update) for update in updates]
         # What says nothing to us needs nobody's acceptance.
         self._passed = [inbound is None for inbound in self._inbounds]
         self.ignored = sum(self._passed)
@@ -172,7 +105,8 @@ class Batch:
         yield list(chains.values())
 
 
-def _heard(hear: Callable[[object], Inbound | None], update: Update) -> Inbound | None:
+def heard(hear: Callable[[object], Inbound | None], update: Update) -> Inbound | None:
+    """What an update says; None when it says nothing to us."""
     failpoint("received")
     try:
         inbound = hear(update.value)
@@ -205,8 +139,10 @@ class Poller:
         timeout: int = 30,
         patience: float = PATIENCE_SECONDS,
         chance: Callable[[], float] = random.random,
+        line: Line | None = None,
     ) -> None:
         self.ignored = 0
+        self._line = line or Line(clock)
         self._bot = bot
         self._wire = wire
         self._hear = hear
@@ -241,12 +177,15 @@ class Poller:
 
     async def _take(self, updates: list[Update]) -> None:
         batch = Batch(updates, self._hear)
+        if updates:
+            self._line.brought()
         self.ignored += batch.ignored
         try:
             await batch.accept(self._accept)
         finally:
             offset, before = batch.offset(), self._offset
             self._offset = self._offset if offset is None else offset
+        self._line.refusing = batch.failure is not None
         if batch.failure is not None:
             await self._refused.wait(type(batch.failure).__name__)
         elif batch.nameless:
@@ -261,6 +200,7 @@ class Poller:
     async def _ask(self) -> list[Update]:
         while True:
             began = self._clock.monotonic()
+            self._line.state = "polling"
             try:
                 updates = await self._request()
             except InvalidToken as error:
@@ -268,13 +208,17 @@ class Poller:
             except Conflict as error:
                 await self._bear_twin(error)
             except RetryAfter as error:
+                self._line.state = "unreachable"
                 await self._unreachable.wait(why(error), at_least=seconds_of(error))
             except TimeoutError:
+                self._line.state = "unreachable"
                 await self._rebuild()
             except Exception as error:
                 # Any: an answer that is none of Telegram's comes out of PTB as anything.
+                self._line.state = "unreachable"
                 await self._unreachable.wait(why(error))
             else:
+                self._line.answered()
                 self._unreachable.over()
                 if not updates and self._clock.monotonic() - began < min(0.5, self._timeout):
                     # Somebody on the way does not hold the request: it would be asked in a circle.
@@ -295,13 +239,20 @@ class Poller:
         :raises PlatformRefused: it is not a predecessor that is about to vanish
         """
         self._twins += 1
+        self._line.state = "another one is heard"
+        webhook = "webhook" in str(error).lower()
         age = self._clock.monotonic() - self._started
         if self._twins > TWINS or age > TWIN_SECONDS:
             raise PlatformRefused(
-                "another process uses this Telegram token (it polls, or has set a webhook)"
+                "another process has set a webhook for this Telegram token, so that nothing can be "
+                'polled: end it, or set [telegram] mode = "webhook" here'
+                if webhook
+                else "another process uses this Telegram token: it polls too"
             ) from error
         trouble("telegram.twin", why=why(error), times=self._twins)
         await self._clock.sleep(3.0 + self._chance())
+        if webhook:
+            await insist(self._bot.delete_webhook, self._unreachable)
 
     async def _rebuild(self) -> None:
         """The request hangs beyond all limits: so does its connection, and who knows what else."""

@@ -1,4 +1,4 @@
-"""The body of a getUpdates answer -> its updates, each decoded by itself.
+"""The body of a getUpdates answer, or of a request to a webhook -> updates, each decoded by itself.
 
 One update that no decoder takes must not hide the ones beside it. Nothing is understood here but
 `update_id`, the one thing that confirming needs.
@@ -58,6 +58,11 @@ def read(body: bytes) -> list[Update]:
     except (msgspec.DecodeError, RecursionError):
         # Valid JSON that this decoder refuses (half a surrogate pair, depth), or no JSON.
         return [_update(raw) for raw in _torn(body)]
+
+
+def read_one(body: bytes) -> Update:
+    """The body of a request to a webhook. Never raises."""
+    return _update(body)
 
 
 def _update(raw: bytes) -> Update:

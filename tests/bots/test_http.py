@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 from bots import http
 from bots.http import BadBody, app_of, body_of, listen, serve
 from core.errors import ConfigError
+from tests.core.fakes import settle
 
 
 @asynccontextmanager
@@ -150,6 +151,17 @@ async def test_what_never_ends_is_given_up(
             await asyncio.wait_for(heard.wait(), 5)
         with pytest.raises(aiohttp.ClientError):
             await asking
+
+
+@pytest.mark.parametrize("rounds", range(6))
+async def test_it_may_end_while_it_begins(rounds: int) -> None:
+    with listen("127.0.0.1", 0) as listener:
+        task = asyncio.create_task(serve(app_of([ECHO]), listener))
+        await settle(rounds)
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        assert task.cancelled()
+        assert listener.fileno() == -1 or rounds == 0
 
 
 async def test_the_signals_stay_ours() -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from bots.telegram import poll
+from bots.telegram.insist import Backoff
 from bots.telegram.parse import parse
-from bots.telegram.poll import Backoff, Poller
+from bots.telegram.poll import Poller
 from bots.telegram.received import Me
 from bots.telegram.wire import bot_at
 from core.adapter import Acceptance, Accepted
