@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from starlette.routing import BaseRoute
 
@@ -46,6 +46,9 @@ from core.store import BotStore, Notes
 from core.tools import Tool
 from stores.urls import open_store
 
+if TYPE_CHECKING:
+    from bots.slack.rules import Rules
+
 # Longer than the waits after which the core tries again by itself without being told to wait.
 IDLE_SECONDS: Final = 8.0
 
@@ -68,15 +71,6 @@ class Closable(Protocol):
 
     async def close(self) -> None:
         """Nothing can be sent after this."""
-        ...
-
-
-@runtime_checkable
-class ShowsMenu(Protocol):
-    """An adapter whose platform offers people the bot's commands."""
-
-    async def show_menu(self, commands: Commands, say: Wording) -> None:
-        """Best effort: it waits for the platform as long as that takes, and raises nothing."""
         ...
 
 
@@ -143,6 +137,8 @@ def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[
                 clock=clock,
             )
         )
+    if settings.slack.bot_token is not None and only in (None, "slack"):
+        adapters.append(_slack(settings, settings.slack.bot_token.get_secret_value(), clock))
     for name, section in settings.adapters.items():
         if only in (None, name):
             adapters.append(load_adapter(name, section.use, section.options, settings.folder))
@@ -151,13 +147,55 @@ def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[
     return tuple(adapters)
 
 
+def slack_rules(settings: Settings) -> Rules:
+    from bots.slack.rules import Rules
+
+    section = settings.slack
+    return Rules(
+        account=section.account,
+        scope=section.scope,
+        thread_follow=section.thread_follow,
+        agent_view=section.agent_view,
+        teams=frozenset(section.teams),
+        words=frozenset([*(each.name for each in BUILT_IN), *settings.commands]),
+        command=section.command,
+    )
+
+
+def _slack(settings: Settings, bot_token: str, clock: Clock) -> Adapter:
+    """
+    :raises ConfigError: a token is missing
+    """
+    from bots.slack.adapter import SlackAdapter
+
+    section = settings.slack
+    if section.app_token is None:
+        raise ConfigError(
+            "SLACK_APP_TOKEN is missing beside SLACK_BOT_TOKEN: an app-level token with the scope"
+            " connections:write, from https://api.slack.com/apps, Basic Information"
+        )
+    return SlackAdapter(
+        bot_token,
+        section.app_token.get_secret_value(),
+        base_url=section.base_url,
+        rules=slack_rules(settings),
+        streaming=section.streaming,
+        on_unknown_outcome=section.on_unknown_outcome,
+        clock=clock,
+    )
+
+
+_TOKENS: Final = {"telegram": "TELEGRAM_BOT_TOKEN", "slack": "SLACK_BOT_TOKEN"}
+
+
 def _nothing_to_run(settings: Settings, only: str | None) -> str:
-    if only not in (None, "telegram"):
-        known = ", ".join(["telegram", *settings.adapters])
+    if only is not None and only not in _TOKENS:
+        known = ", ".join([*_TOKENS, *settings.adapters])
         return f"{only}: no such platform; there is {known}, and [adapters.NAME] adds others"
-    what = "telegram is not configured" if only else "no platform is configured"
+    what = f"{only} is not configured" if only else "no platform is configured"
+    tokens = _TOKENS[only] if only else " or ".join(_TOKENS.values())
     return (
-        f"{what}: set TELEGRAM_BOT_TOKEN in .env, or add an [adapters.NAME] section; "
+        f"{what}: set {tokens} in .env, or add an [adapters.NAME] section; "
         "`chinwag init` writes the files"
     )
 
@@ -303,8 +341,6 @@ class _Program:
         self._adapters = adapters
         self._console = console
         self._agent = agent
-        self._commands = commands
-        self._say = say
         self._client = build_client(settings)
         spending = build_spending(settings, self._agent, clock)
         self._engine = EmbeddedEngine(clock, concurrency=settings.engine.concurrency)
@@ -352,11 +388,6 @@ class _Program:
             if self._listener is not None:
                 serving = http.serve(http.app_of(routes), self._listener)
                 intake.append(asyncio.create_task(serving, name="http"))
-            menus = [
-                asyncio.create_task(adapter.show_menu(self._commands, self._say), name="menu")
-                for adapter in self._adapters
-                if isinstance(adapter, ShowsMenu)
-            ]
             warming = asyncio.create_task(self._client.warm(self._agent.provider), name="warming")
             stopping = asyncio.create_task(stop.wait(), name="stop")
             emit("running", adapters=",".join(adapter.name for adapter in self._adapters))
@@ -365,9 +396,9 @@ class _Program:
                 await self._finish_console(intake, stopping, engine)
                 return self._exit_code(engine, intake, stop)
             finally:
-                for task in (*intake, stopping, warming, *menus):
+                for task in (*intake, stopping, warming):
                     task.cancel()
-                await asyncio.gather(*intake, stopping, warming, *menus, return_exceptions=True)
+                await asyncio.gather(*intake, stopping, warming, return_exceptions=True)
                 await self._engine.drain(self._settings.engine.drain_seconds)
                 await asyncio.gather(engine, return_exceptions=True)
                 emit("stopped")

@@ -119,6 +119,28 @@ def run_bot(
     _finish(lambda: serve(settings, platform))
 
 
+@cli.group()
+def slack() -> None:
+    """What concerns Slack alone."""
+
+
+@slack.command()
+@click.option("--name", default="Chinwag", help="How the app is called there.")
+@config_option
+def manifest(name: str, config_path: Path | None) -> None:
+    """Print the app's manifest, to be pasted at https://api.slack.com/apps.
+
+    It asks for the scopes and events that the bot uses as it is configured, and for no others.
+    """
+    import json
+
+    from bots.app import slack_rules
+    from bots.slack.manifest import manifest as make
+
+    settings = _settings(config_path, level="error")
+    click.echo(json.dumps(make(slack_rules(settings), name), indent=2))
+
+
 @cli.command()
 @click.option("--session", default="default", help="Which conversation to go on with.")
 @config_option
@@ -139,24 +161,16 @@ def chat(session: str, config_path: Path | None, log_level: str | None) -> None:
     default=".playground",
     help="Where its conversations are kept.",
 )
-@click.option("--terminal", is_flag=True, help="No page: the agent here, in the terminal.")
-@click.option("--host", default="127.0.0.1", help="An address of this machine only.")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="A free one when not given.")
-@click.option("--open", "open_it", is_flag=True, help="Open the page in the browser.")
 @config_option
-def playground(
-    folder: Path, terminal: bool, host: str, port: int, open_it: bool, config_path: Path | None
-) -> None:
-    """Try the bot here: no account, no key, no network.
+def playground(folder: Path, config_path: Path | None) -> None:
+    """Try the agent here: no account, no key, no network.
 
-    A page on which you write as several people on a local Telegram, and see each hop of a message;
-    kill the bot while it answers. A local stand-in for Claude answers from what it is really sent.
+    A local stand-in for Claude answers from what it is really sent: tell it your name, leave,
+    come back, ask.
     """
-    from bots.playground import play, show_page
+    from bots.playground import play
 
-    if terminal:
-        raise SystemExit(play(folder, config_path))
-    show_page(folder, config_path, host=host, port=port, open_it=open_it)
+    raise SystemExit(play(folder, config_path))
 
 
 @cli.group()
@@ -177,16 +191,15 @@ def list_(prefix: str, as_json: bool, config_path: Path | None) -> None:
 
 @sessions.command()
 @click.argument("key")
-@click.option("--json", "as_json", is_flag=True, help="Its snapshot, as it is stored.")
 @config_option
-def show(key: str, as_json: bool, config_path: Path | None) -> None:
+def show(key: str, config_path: Path | None) -> None:
     """One conversation as a person reads it.
 
     What is in its window, what waits, and what it has used.
     """
     from bots.sessions import show_session
 
-    _print(_settings(config_path), lambda settings: show_session(settings, key, as_json))
+    _print(_settings(config_path), lambda settings: show_session(settings, key))
 
 
 @sessions.command()

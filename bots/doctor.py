@@ -1,8 +1,8 @@
 """`chinwag check`: looks at everything a start depends on, and says what to do about each.
 
-It reads the database without a lock, beside a running bot, and asks Telegram and Anthropic a cheap
-question each. It repairs nothing, sends no message, and never asks for updates: that would take
-them away from the bot.
+It reads the database without a lock, beside a running bot, and asks the platforms and the model a
+cheap question each. It repairs nothing, sends no message, and never asks for updates: that would
+take them away from the bot.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ async def check(settings: Settings, config_path: Path | None = None) -> list[Fin
         *[finding async for finding in _tools(settings)],
         *[finding async for finding in _store(settings)],
         *[finding async for finding in _telegram(settings)],
+        *[finding async for finding in _slack(settings)],
         await _model(settings, settings.agent.model),
         *[await _model(settings, other) for other in (settings.agent.fallback,) if other],
     ]
@@ -110,7 +111,7 @@ def _config(settings: Settings, config_path: Path | None) -> Iterator[Finding]:
         except ConfigError as error:
             yield _wrong("adapter", str(error), CONFIG, f"correct [adapters.{name}], or its file")
     yield from _budget(settings)
-    if settings.telegram.token is None and not settings.adapters:
+    if not (settings.telegram.token or settings.slack.bot_token or settings.adapters):
         hint = "set TELEGRAM_BOT_TOKEN in .env; `chinwag chat` works without"
         yield _well("config", "no platform is configured", hint)
 
@@ -251,6 +252,16 @@ def _webhook(info: WebhookInfo) -> Finding:
     # Some put the token into the path.
     text = f"a webhook is set, to {urlsplit(info.url).hostname}: it gets the messages, not we"
     return _wrong("telegram", text, PLATFORM, "stop what uses it, then call deleteWebhook")
+
+
+# --- Slack ------------------------------------------------------------------------------------
+
+
+async def _slack(settings: Settings) -> AsyncIterator[Finding]:
+    from bots.doctor_slack import look
+
+    async for finding in look(settings.slack):
+        yield finding
 
 
 # --- model ------------------------------------------------------------------------------------

@@ -38,6 +38,10 @@ DOTENV: Final = """\
 # From @BotFather in Telegram: /newbot
 TELEGRAM_BOT_TOKEN={TELEGRAM_BOT_TOKEN}
 
+# From https://api.slack.com/apps, for a bot on Slack: docs/slack.md says how
+SLACK_BOT_TOKEN=
+SLACK_APP_TOKEN=
+
 # From https://platform.claude.com
 ANTHROPIC_API_KEY={ANTHROPIC_API_KEY}
 """

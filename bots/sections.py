@@ -39,6 +39,7 @@ INSTRUCTIONS: Final = (
 A_NAME: Final = "^[a-z][a-z0-9-]{0,39}$"
 A_WORD: Final = r"^\S+$"
 A_COMMAND: Final = "^[a-z][a-z0-9_]{0,31}$"
+A_SLASH: Final = "^/[a-z0-9_-]{1,31}$"
 A_SCHEME: Final = "^[a-z][a-z0-9+-]*:"
 
 
@@ -100,6 +101,27 @@ def _check_token(secret: SecretStr) -> SecretStr:
     if not re.fullmatch(r"\d+:[A-Za-z0-9_-]+", token):
         raise ValueError("does not look like a token of @BotFather, 123456:ABC-DEF...")
     return SecretStr(token)
+
+
+def _check_slack(secret: SecretStr, shape: str, like: str) -> SecretStr:
+    token = secret.get_secret_value().strip()
+    if not re.fullmatch(shape, token):
+        raise ValueError(f"does not look like one of Slack's, {like}")
+    return SecretStr(token)
+
+
+def _check_bot_token(secret: SecretStr) -> SecretStr:
+    return _check_slack(secret, r"(?:xoxe\.)?xox[bp]-[A-Za-z0-9-]+", "xoxb-...")
+
+
+def _check_app_token(secret: SecretStr) -> SecretStr:
+    return _check_slack(secret, r"xapp-[A-Za-z0-9-]+", "xapp-...")
+
+
+def _check_team(value: str) -> str:
+    if not re.fullmatch(r"[TE][A-Z0-9]+", value):
+        raise ValueError('want the id of a workspace, such as "T0123456789"')
+    return value
 
 
 def _check_key(secret: SecretStr) -> SecretStr:
@@ -303,6 +325,41 @@ class TelegramSection(Section):
 Key = Annotated[SecretStr, AfterValidator(_check_key)]
 
 
+class SlackSection(Section):
+    """Slack is used when `bot_token` is there.
+
+    :param account: which of several bots of one database this is
+    :param scope: what has a history of its own in a channel: a thread, which a mention opens, the
+        channel, or each person in it
+    :param thread_follow: in a thread where the bot is, it is meant without being mentioned
+    :param agent_view: the app shows as an agent: each direct message at the top begins a
+        conversation of its own, its thread
+    :param teams: workspaces besides the bot's own whose people may speak in shared channels
+    :param command: the slash command, as it is called in the app's manifest
+    :param streaming: how a growing answer is shown: by Slack's streams in threads and by edits
+        elsewhere, by edits only, or not at all
+    :param on_unknown_outcome: what to do when it is unknown whether a message was sent, and a
+        missing scope keeps us from looking
+    :param tools: which of the agent's tools may be used here; None: all
+    :param chat_tools: the same for single channels, by their ids
+    """
+
+    account: Name | None = None
+    base_url: Url = "https://slack.com/api"
+    scope: Literal["thread", "channel", "user"] = "thread"
+    thread_follow: bool = True
+    agent_view: bool = False
+    teams: tuple[Annotated[str, AfterValidator(_check_team)], ...] = ()
+    command: Annotated[str, StringConstraints(pattern=A_SLASH)] = "/chinwag"
+    streaming: Literal["auto", "edit", "off"] = "auto"
+    on_unknown_outcome: Literal["resend", "hold"] = "resend"
+    tools: tuple[str, ...] | None = None
+    chat_tools: dict[str, tuple[str, ...]] = {}
+    bot_token: Annotated[SecretStr, AfterValidator(_check_bot_token)] | None = None
+    app_token: Annotated[SecretStr, AfterValidator(_check_app_token)] | None = None
+    signing_secret: Key | None = None
+
+
 class AnthropicSection(Section):
     """:param base_url: None for the client's own"""
 
@@ -431,6 +488,7 @@ class Settings(BaseSettings):
     store: StoreSection = StoreSection()
     http: HttpSection = HttpSection()
     telegram: TelegramSection = TelegramSection()
+    slack: SlackSection = SlackSection()
     anthropic: AnthropicSection = AnthropicSection()
     openai: OpenAISection = OpenAISection()
     bedrock: BedrockSection = BedrockSection()
@@ -477,6 +535,9 @@ class Settings(BaseSettings):
         """Every value that must never be shown: for the log, which takes them out."""
         known = (
             self.telegram.token,
+            self.slack.bot_token,
+            self.slack.app_token,
+            self.slack.signing_secret,
             self.anthropic.api_key,
             self.openai.api_key,
             self.foundry.api_key,

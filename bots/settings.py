@@ -26,6 +26,7 @@ from bots.sections import (
     A_COMMAND,
     A_NAME,
     A_SCHEME,
+    A_SLASH,
     A_WORD,
     PREFIX,
     McpSection,
@@ -41,6 +42,9 @@ __all__ = ["Settings", "load_settings"]
 # Names that other tools use too, and what they mean here.
 VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
     "TELEGRAM_BOT_TOKEN": ("telegram", "token"),
+    "SLACK_BOT_TOKEN": ("slack", "bot_token"),
+    "SLACK_APP_TOKEN": ("slack", "app_token"),
+    "SLACK_SIGNING_SECRET": ("slack", "signing_secret"),
     "ANTHROPIC_API_KEY": ("anthropic", "api_key"),
     "ANTHROPIC_BASE_URL": ("anthropic", "base_url"),
     "OPENAI_API_KEY": ("openai", "api_key"),
@@ -327,6 +331,7 @@ _WANTED: Final = {
     "dict_": "want sections, such as [adapters.irc]",
 }
 _PATTERNS: Final = {
+    A_SLASH: "want a slash, then small letters, digits, - or _, 32 in all",
     A_NAME: "want a small letter, then small letters, digits or -",
     A_COMMAND: "want a small letter, then small letters, digits or _, 32 in all",
     A_WORD: 'want a name without blanks, such as "anthropic/claude-sonnet-5-5"',

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bots.plugins import load_tools
-from bots.sections import AdapterSection, TelegramSection
+from bots.sections import AdapterSection, SlackSection, TelegramSection
 from bots.settings import Settings
 from core.agent import Agent
 from core.errors import ConfigError
@@ -60,7 +60,10 @@ def mcp_servers(settings: Settings) -> tuple[Server, ...]:
 
 def tool_lists(settings: Settings) -> Lists:
     """What ``[telegram] tools`` and its like say."""
-    sections: dict[str, TelegramSection | AdapterSection] = {"telegram": settings.telegram}
+    sections: dict[str, TelegramSection | SlackSection | AdapterSection] = {
+        "telegram": settings.telegram,
+        "slack": settings.slack,
+    }
     sections.update(settings.adapters)
     return Lists(
         platforms={
@@ -72,7 +75,10 @@ def tool_lists(settings: Settings) -> Lists:
 
 def unknown_names(agent: Agent, settings: Settings) -> Iterator[tuple[str, str]]:
     """Places whose lists name what the agent has not: the place, the name."""
-    sections: dict[str, TelegramSection | AdapterSection] = {"[telegram]": settings.telegram}
+    sections: dict[str, TelegramSection | SlackSection | AdapterSection] = {
+        "[telegram]": settings.telegram,
+        "[slack]": settings.slack,
+    }
     sections.update((f"[adapters.{name}]", each) for name, each in settings.adapters.items())
     for place, section in sections.items():
         for name in unknown(agent, section.tools or ()):

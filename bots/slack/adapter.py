@@ -23,15 +23,17 @@ from bots.slack.acts import Hint
 from bots.slack.failures import MISSING_SCOPE, NOTHING_TO_EDIT, failure, says, why
 from bots.slack.intake import Full, Intake, Taken
 from bots.slack.keys import Address, address, is_ts
+from bots.slack.live import Growing, Status, Streaming
 from bots.slack.parse import parse, team_of
-from bots.slack.post import Post
+from bots.slack.post import Post, name_of
 from bots.slack.render import Body, body_of, render, render_card
 from bots.slack.rules import Rules
 from bots.slack.sockets import Sockets
 from bots.slack.workspaces import OneWorkspace, Workspaces
 from core.adapter import Accept, Acceptance, Card, Limits, Live, Rate, Receipt, Refused, Showing
 from core.clock import Clock, SystemClock
-from core.errors import Gone, PlatformRefused, SendError, TryLater, Undeliverable
+from core.delivery import OnUnknownOutcome
+from core.errors import Gone, PlatformRefused, SendError, Undeliverable
 from core.events import emit, trouble
 from core.failpoints import failpoint
 from core.messages import Inbound, Outbound
@@ -40,10 +42,12 @@ BASE_URL: Final = "https://slack.com/api"
 SEND_SECONDS: Final = 20.0
 DECLINE_SECONDS: Final = 20.0
 MAX_DECLINES: Final = 64
+REMEMBERED: Final = 10_000
 REFUSAL: Final = "refusal"  # the name of a message that is no part of an outbox
 
 # Slack names one message a second for a conversation, and bears short bursts.
 _RATE: Final = Rate(burst=10, per_second=1.0)
+_LIMITS: Final = Limits(can_look_up=True, rate_of=lambda key: _RATE)
 _TAKEN: Final = "chinwag_taken"
 _OK: Final = 200
 
@@ -54,6 +58,9 @@ class SlackAdapter:
     :param bot_token: of the workspace that the app is installed in, ``xoxb-...``
     :param app_token: for Socket Mode, ``xapp-...``
     :param rules: what is a conversation, and who is meant
+    :param streaming: whether an answer is shown while it grows: by streams where they exist, else
+        by edits (`auto`), by edits only (`edit`), or not at all (`off`)
+    :param on_unknown_outcome: what to do with what may have been sent when we cannot look
     :param send_timeout: seconds to wait for Slack's answer
     :param connect_seconds: after which a connection that does not come about is given up
     """
@@ -65,6 +72,8 @@ class SlackAdapter:
         *,
         base_url: str = BASE_URL,
         rules: Rules = Rules(),  # noqa: B008 (frozen)
+        streaming: Streaming = "auto",
+        on_unknown_outcome: OnUnknownOutcome = "resend",
         send_timeout: float = SEND_SECONDS,
         connect_seconds: float = 10.0,
         clock: Clock | None = None,
@@ -79,7 +88,12 @@ class SlackAdapter:
         self._send_timeout = send_timeout
         self._connect_seconds = connect_seconds
         self._clock: Clock = clock or SystemClock()
-        self._can_look = True
+        self._streaming: Streaming = streaming
+        self._streams = streaming == "auto"
+        # Messages that this process has heard and not begun to answer; what streams have said.
+        self._fresh: dict[str, str] = {}
+        self._streamed: dict[str, str] = {}
+        self._on_unknown_outcome = on_unknown_outcome
         self._beside: set[asyncio.Task[None]] = set()
         self._intake: Intake | None = None
         self._opened: _Opened | None = None
@@ -94,7 +108,7 @@ class SlackAdapter:
 
     @property
     def limits(self) -> Limits:
-        return Limits(can_look_up=self._can_look, rate_of=lambda key: _RATE)
+        return _LIMITS
 
     def serves(self, key: str) -> bool:
         return address(key, self._rules.account) is not None
@@ -191,7 +205,13 @@ class SlackAdapter:
         emit("received", found.key, level=logging.DEBUG, id=found.id, kind=found.kind)
         if self._intake is None:
             raise Full
+        self._remember(self._fresh, found.id, "")
         return found, self._intake.take(found)
+
+    def _remember(self, what: dict[str, str], name: str, value: str) -> None:
+        what[name] = value
+        if len(what) > REMEMBERED:
+            del what[next(iter(what))]
 
     def _tell(self, inbound: Inbound, acceptance: Acceptance, body: object) -> None:
         """Best effort, and nobody waits for it."""
@@ -255,7 +275,7 @@ class SlackAdapter:
                 if replaces is not None:
                     await post.delete(to, replaces)
                 return Receipt(())
-            if replaces is not None and await self._edited(post, to, key, replaces, body):
+            if replaces is not None and await self._edited(post, to, key, replaces, body, part.id):
                 return Receipt((replaces,))
             if uncertain:
                 found = await self._found(post, to, part)
@@ -268,10 +288,15 @@ class SlackAdapter:
             # Any: an answer that is none of Slack's comes out of the SDK as anything.
             raise failure(error) from error
 
-    async def _edited(self, post: Post, to: Address, key: str, ts: str, body: Body) -> bool:
+    async def _edited(
+        self, post: Post, to: Address, key: str, ts: str, body: Body, name: str
+    ) -> bool:
         """False: there is nothing to edit any more."""
+        if not body.buttons and self._streamed.pop(ts, None) == body.markdown:
+            # The stream that has just ended says exactly this.
+            return True
         try:
-            await post.edit(to, key, ts, body)
+            await post.edit(to, key, ts, body, name)
         except Exception as error:
             if not says(error, NOTHING_TO_EDIT):
                 raise
@@ -279,17 +304,15 @@ class SlackAdapter:
         return True
 
     async def _found(self, post: Post, to: Address, part: Outbound) -> str | None:
-        if not self._can_look:
-            return None
         try:
             return await post.find(to, part.id, part.reply_to)
         except Exception as error:
             if not says(error, MISSING_SCOPE):
                 raise
-            # From now on `on_unknown_outcome` decides, as where nobody can look.
-            self._can_look = False
-            trouble("slack.cannot_look", why=why(error))
-            raise TryLater(1.0, "what was sent cannot be looked up: a scope is missing") from error
+            trouble("slack.cannot_look", part=part.id, why=why(error))
+            if self._on_unknown_outcome == "hold":
+                raise Undeliverable("it may have been sent already, and we may not look") from error
+            return None
 
     async def _post(self, to: Address) -> Post:
         """
@@ -302,7 +325,25 @@ class SlackAdapter:
         return Post(wires.web, token, me)
 
     def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
-        return _Silent(shown)
+        to = address(key, self._rules.account)
+        if to is None or self._streaming == "off":
+            place = _Place(self, to, key, inbound) if to else None
+            return Status(place.status if place else _nothing, self._clock, showing)
+        fresh = inbound.id in self._fresh
+        self._fresh.pop(inbound.id, None)
+        return Growing(
+            key,
+            _Place(self, to, key, inbound),
+            self._clock,
+            showing,
+            tuple(ts for ts in shown if is_ts(ts)),
+            streams=self._streams and to.thread is not None,
+            unsure=not (fresh or shown),
+            no_streams=self._without_streams,
+        )
+
+    def _without_streams(self) -> None:
+        self._streams = False
 
     def _wires(self) -> _Opened:
         if self._opened is None:
@@ -324,15 +365,62 @@ class _Opened:
         await self.session.close()
 
 
-class _Silent:
-    def __init__(self, shown: tuple[str, ...]) -> None:
-        self._shown = shown
+class _Place:
+    """Where one answer is shown, as `Growing` needs it."""
 
-    def show(self, text: str) -> bool:
-        return False
+    def __init__(self, adapter: SlackAdapter, to: Address, key: str, inbound: Inbound) -> None:
+        self._adapter = adapter
+        self._to = to
+        self._key = key
+        self._inbound = inbound
+        self._name = f"live {inbound.id} "
 
-    async def close(self) -> tuple[str, ...]:
-        return self._shown
+    async def status(self) -> None:
+        if self._to.thread is None:
+            raise LookupError("there is no status outside of a thread")
+        await (await self._post()).status(self._to, "is thinking…")
+
+    async def start(self, markdown: str) -> str:
+        team, _, user = self._inbound.sender.id.removeprefix("slack:").partition("/")
+        return await (await self._post()).start(self._to, markdown, team, user)
+
+    async def append(self, ts: str, markdown: str) -> None:
+        await (await self._post()).append(self._to, ts, markdown)
+
+    async def stop(self, ts: str, markdown: str, whole: str) -> None:
+        await (await self._post()).stop(self._to, ts, markdown, self._name)
+        self._adapter._remember(self._adapter._streamed, ts, whole)
+
+    async def say(self, body: str, index: int) -> str:
+        name = f"{self._name}{index}"
+        return await (await self._post()).say(self._to, self._key, body_of(body), name)
+
+    async def edit(self, ts: str, body: str, index: int) -> None:
+        name = f"{self._name}{index}"
+        await (await self._post()).edit(self._to, self._key, ts, body_of(body), name)
+
+    async def delete(self, ts: str) -> None:
+        await (await self._post()).delete(self._to, ts)
+
+    async def left(self) -> list[str]:
+        asked = self._inbound.message_id
+        if not is_ts(asked):
+            return []
+        found = []
+        async for message in (await self._post()).own(self._to, asked):
+            name = name_of(message)
+            # A stream carries no name until it is over, and nothing else of ours is without one.
+            stream = name is None and self._to.thread is not None and not message.get("files")
+            if (stream or (name or "").startswith(self._name)) and message["ts"] > asked:
+                found.append(str(message["ts"]))
+        return sorted(found)
+
+    async def _post(self) -> Post:
+        return await self._adapter._post(self._to)
+
+
+async def _nothing() -> None:
+    raise LookupError("nobody is there")
 
 
 def _catch_all(app: AsyncApp) -> None:

@@ -11,12 +11,7 @@ from typing import Any, Final
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.slack.failures import (
-    NO_STREAM,
-    NOTHING_THERE,
-    STREAMING,
-    says,
-)
+from bots.slack.failures import NOTHING_THERE, STREAMING, says
 from bots.slack.keys import Address, is_ts
 from bots.slack.render import Body, blocks, fallback
 from bots.slack.rules import Me
@@ -49,7 +44,7 @@ class Post:
             thread_ts=to.thread,
             text=fallback(body),
             blocks=blocks(body, key),
-            metadata={"event_type": EVENT, "event_payload": {"id": name}},
+            metadata=_named(name),
             parse="none",
             link_names=False,
             unfurl_links=False,
@@ -69,8 +64,11 @@ class Post:
             token=self._token,
         )
 
-    async def edit(self, to: Address, key: str, ts: str, body: Body) -> None:
-        await self._update(to, ts, fallback(body), blocks(body, key))
+    async def edit(self, to: Address, key: str, ts: str, body: Body, name: str) -> None:
+        """
+        :param name: by which it can be found from now on
+        """
+        await self._update(to, ts, fallback(body), blocks(body, key), name)
 
     async def take_buttons(self, to: Address, ts: str, message: object) -> None:
         """
@@ -79,7 +77,7 @@ class Post:
         if not isinstance(message, dict) or not isinstance(message.get("blocks"), list):
             return
         left = [one for one in message["blocks"] if one.get("type") != "actions"]
-        await self._update(to, ts, str(message.get("text", "")), left)
+        await self._update(to, ts, str(message.get("text", "")), left, None)
 
     async def delete(self, to: Address, ts: str) -> None:
         try:
@@ -125,39 +123,75 @@ class Post:
                 return
             asked["cursor"] = cursor
 
-    async def _update(self, to: Address, ts: str, text: str, shown: list[Json]) -> None:
+    async def _update(
+        self, to: Address, ts: str, text: str, shown: list[Json], name: str | None
+    ) -> None:
+        async def ask() -> None:
+            await self._web.chat_update(
+                channel=to.channel,
+                ts=ts,
+                text=text,
+                blocks=shown,
+                metadata=None if name is None else _named(name),
+                parse="none",
+                link_names=False,
+                token=self._token,
+            )
+
         try:
-            await self._ask_update(to, ts, text, shown)
+            await ask()
         except Exception as error:
             if not says(error, STREAMING):
                 raise
             # It was begun by a process that has died. It may be edited once it is over.
-            await self.stop(to, ts)
-            await self._ask_update(to, ts, text, shown)
+            await self.stop(to, ts, None, name or "")
+            await ask()
 
-    async def _ask_update(self, to: Address, ts: str, text: str, shown: list[Json]) -> None:
-        await self._web.chat_update(
+    # ------------------------------------------------------------------ streams
+
+    async def start(self, to: Address, markdown: str, team: str, user: str) -> str:
+        """A message that grows; its ts. It can carry no name yet.
+
+        :param team: of who is answered
+        :param user: who is answered
+        """
+        answer = await self._web.chat_startStream(
             channel=to.channel,
-            ts=ts,
-            text=text,
-            blocks=shown,
-            parse="none",
-            link_names=False,
+            thread_ts=to.thread or "",
+            markdown_text=markdown,
+            recipient_team_id=team,
+            recipient_user_id=user,
             token=self._token,
         )
+        return str(answer["ts"])
 
-    async def stop(self, to: Address, ts: str, markdown: str | None = None) -> None:
-        """A stream is over; so is one that Slack has ended.
+    async def append(self, to: Address, ts: str, markdown: str) -> None:
+        await self._web.chat_appendStream(
+            channel=to.channel, ts=ts, markdown_text=markdown, token=self._token
+        )
+
+    async def stop(self, to: Address, ts: str, markdown: str | None, name: str) -> None:
+        """It grows no more.
 
         :param markdown: what is still to be added
         """
-        try:
-            await self._web.chat_stopStream(
-                channel=to.channel, ts=ts, markdown_text=markdown, token=self._token
-            )
-        except Exception as error:
-            if markdown or not says(error, NO_STREAM):
-                raise
+        await self._web.chat_stopStream(
+            channel=to.channel,
+            ts=ts,
+            markdown_text=markdown or None,
+            metadata=_named(name),
+            token=self._token,
+        )
+
+    async def status(self, to: Address, text: str) -> None:
+        """What the bot is doing, below a thread, until it says something."""
+        await self._web.assistant_threads_setStatus(
+            channel_id=to.channel, thread_ts=to.thread or "", status=text, token=self._token
+        )
+
+
+def _named(name: str) -> Json:
+    return {"event_type": EVENT, "event_payload": {"id": name}}
 
 
 def name_of(message: Json) -> str | None:

@@ -46,7 +46,7 @@ def pieces(text: str) -> Iterator[tuple[str, int]]:
         body = joined(fence, text[at:stop], "" if end is None else after)
         if body.strip():
             yield body, stop
-        at, fence = _skip(text, stop, after), after
+        at, fence = next_start(text, stop, after), after
 
 
 def joined(before: str, chunk: str, after: str) -> str:
@@ -142,7 +142,7 @@ def _reach(text: str, at: int) -> int:
     return at + len(kept.decode("utf-16-le", "ignore"))
 
 
-def _skip(text: str, at: int, fence: str) -> int:
+def next_start(text: str, at: int, fence: str) -> int:
     """Where the next part begins: in code only the end of a line is left out."""
     if fence:
         return at + 1 if text[at : at + 1] == "\n" else at

@@ -75,6 +75,9 @@ def test_every_secret_has_a_variable_of_its_own() -> None:
     }
     assert secret == {
         ("telegram", "token"),
+        ("slack", "bot_token"),
+        ("slack", "app_token"),
+        ("slack", "signing_secret"),
         ("anthropic", "api_key"),
         ("openai", "api_key"),
         ("foundry", "api_key"),
@@ -145,7 +148,7 @@ def test_our_own_name_of_a_variable_wins(tmp_path: Path) -> None:
     environ = {
         "CHINWAG_ANTHROPIC__BASE_URL": "http://ours",
         "ANTHROPIC_BASE_URL": "http://usual",
-        "SLACK_BOT_TOKEN": "is read later",
+        "SLACK_CLIENT_ID": "is nothing to us",
     }
     assert load_settings(config(tmp_path), environ).anthropic.base_url == "http://ours"
 
@@ -217,7 +220,7 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
             "[zebra]",
             "[zebra] is not a section; there are [agent], [tools], [memory], [access], [budget],"
             " [store], [http],"
-            " [telegram], [anthropic], [openai], [bedrock], [vertex], [foundry], [engine],"
+            " [telegram], [slack], [anthropic], [openai], [bedrock], [vertex], [foundry], [engine],"
             " [telemetry], [log], [commands], [adapters], [mcp]",
         ),
         ("[agent]\nmodle = 'x'", "[agent] modle: no such key; did you mean model?"),
@@ -285,6 +288,14 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
         (
             "[telegram]\naccount = 'Two Words'",
             "[telegram] account: want a small letter, then small letters, digits or -",
+        ),
+        (
+            "[slack]\ncommand = 'chinwag'",
+            "[slack] command: want a slash, then small letters, digits, - or _, 32 in all",
+        ),
+        (
+            "[slack]\nteams = ['acme']",
+            '[slack] teams, entry 1: want the id of a workspace, such as "T0123456789"',
         ),
         (
             "[telegram]\nbase_url = 'api.telegram.org'",
@@ -418,6 +429,15 @@ def test_a_bad_secret_is_not_repeated(tmp_path: Path, bad: str) -> None:
     assert problems(path, {"ANTHROPIC_API_KEY": "a b"}) == [
         "ANTHROPIC_API_KEY: [anthropic] api_key: want one line of letters, digits and signs"
         " without a blank"
+    ]
+
+
+@pytest.mark.parametrize("bad", ["hunter2hunter2", "xoxb 1", "xapp_1", "ä"])
+def test_a_bad_token_of_slack_is_not_repeated(tmp_path: Path, bad: str) -> None:
+    path = config(tmp_path)
+    assert problems(path, {"SLACK_BOT_TOKEN": bad, "SLACK_APP_TOKEN": bad}) == [
+        "SLACK_BOT_TOKEN: [slack] bot_token: does not look like one of Slack's, xoxb-...",
+        "SLACK_APP_TOKEN: [slack] app_token: does not look like one of Slack's, xapp-...",
     ]
 
 

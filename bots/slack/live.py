@@ -1,0 +1,379 @@
+"""Live for Slack: a status until there is something to read, then the growing answer.
+
+In threads it is a stream of Slack's, which is appended to; elsewhere, and where streams do not
+exist, messages that grow by edits. Both are the answer's own in the end. A stream lives five
+minutes and holds 12,000 characters, so before that it is ended and another one begun. Best effort:
+whatever goes wrong here goes unsaid, for the answer itself is sent by other means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal, Protocol
+
+from bots.slack.failures import code_of, failure, retry_after, why
+from bots.slack.render import inert, render
+from bots.slack.split import cut, fence_after, joined, next_start
+from core.adapter import Showing
+from core.clock import Clock
+from core.errors import Fenced, OutcomeUnknown, StoreError
+from core.events import emit, trouble
+
+Streaming = Literal["auto", "edit", "off"]
+
+FIRST_SECONDS: Final = 0.3  # quick answers need no status
+STATUS_SECONDS: Final = 60.0  # Slack takes it away after two minutes
+STREAM_SECONDS: Final = 1.0
+EDIT_SECONDS: Final = 2.0
+BUSY_SECONDS: Final = 1.0  # until the pace is asked again
+ROLL_SECONDS: Final = 230.0  # Slack ends a stream after five minutes, however it flows
+CLOSE_SECONDS: Final = 10.0
+FIRST_CHARACTERS: Final = 40  # the first words of a message are what a notification shows
+LONG_TEXT: Final = 10_000  # from here on rendering would hold up every other conversation
+
+# What may still become something else: the beginning of a mention, half a line end.
+_UNDECIDED: Final = re.compile(r"(?:<[^<>\s]{0,16}|\r)\Z")
+# Not for this message alone: this app, or this server, has none.
+_NEVER: Final = frozenset(
+    {"unknown_method", "missing_scope", "not_allowed_token_type", "feature_not_enabled"}
+)
+
+
+class Surface(Protocol):
+    """The conversation, for what is shown on the way. Each raises what slack_sdk raises."""
+
+    async def status(self) -> None: ...
+
+    async def start(self, markdown: str) -> str:
+        """A stream; its ts."""
+        ...
+
+    async def append(self, ts: str, markdown: str) -> None: ...
+
+    async def stop(self, ts: str, markdown: str, whole: str) -> None:
+        """
+        :param markdown: what is still to be added
+        :param whole: what the message says then
+        """
+        ...
+
+    async def say(self, body: str, index: int) -> str:
+        """A message; its ts."""
+        ...
+
+    async def edit(self, ts: str, body: str, index: int) -> None: ...
+
+    async def delete(self, ts: str) -> None: ...
+
+    async def left(self) -> list[str]:
+        """What shows this answer already, begun by whoever could not note it any more."""
+        ...
+
+
+class Status:
+    """
+    :param act: tells Slack once that the bot is at work
+    :param showing: says whether that may leave now
+    """
+
+    def __init__(
+        self, act: Callable[[], Awaitable[object]], clock: Clock, showing: Showing
+    ) -> None:
+        self._act = act
+        self._clock = clock
+        self._showing = showing
+        self._task = asyncio.create_task(self._say())
+
+    def show(self, text: str) -> bool:
+        return False
+
+    async def close(self) -> tuple[str, ...]:
+        self._task.cancel()
+        # Not awaited: if we are cancelled ourselves meanwhile, that must be heard.
+        await asyncio.wait([self._task])
+        return ()
+
+    async def _say(self) -> None:
+        await self._clock.sleep(FIRST_SECONDS)
+        while True:
+            if self._showing.may("typing"):
+                try:
+                    await self._act()
+                except Exception as error:
+                    # Nobody misses a status; and where there is none, none is asked for again.
+                    emit("slack.status", level=logging.DEBUG, why=why(error))
+                    return
+            await self._clock.sleep(STATUS_SECONDS)
+
+
+class Growing:
+    """
+    :param key: of the conversation, for events
+    :param shown: ts of messages that an earlier attempt left on the screen
+    :param streams: whether there may be streams here; else messages grow by edits
+    :param unsure: an earlier process may have begun to show this answer without noting it
+    :param no_streams: called when there are none at all
+    """
+
+    def __init__(
+        self,
+        key: str,
+        surface: Surface,
+        clock: Clock,
+        showing: Showing,
+        shown: tuple[str, ...],
+        *,
+        streams: bool,
+        unsure: bool,
+        no_streams: Callable[[], None],
+    ) -> None:
+        self._key = key
+        self._surface = surface
+        self._clock = clock
+        self._showing = showing
+        self._no_streams = no_streams
+        # What an earlier attempt has left is finished as a message.
+        self._streams = streams and not shown
+        self._unsure = unsure
+        self._ids = list(shown)
+        self._bodies: dict[int, str] = {}
+        self._stream: _Stream | None = None
+        self._at = 0  # where in the text the message that grows begins, and the fence open there
+        self._fence = ""
+        self._said = ""
+        self._text = ""
+        self._changed = asyncio.Event()
+        self._closing = False
+        self._visible = bool(shown)
+        self._step: asyncio.Task[float | None] | None = None
+        self._status: Status | None = Status(surface.status, clock, showing)
+        self._task = asyncio.create_task(self._grow(), name=f"live {key}")
+
+    def show(self, text: str) -> bool:
+        self._text = text
+        self._changed.set()
+        return self._visible
+
+    async def close(self) -> tuple[str, ...]:
+        self._closing = True
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if self._step is not None:
+            # What has left has left, and may be on the screen: its ts must be known, or it would
+            # stay there.
+            await asyncio.wait([self._step])
+        await self._stop_status()
+        await self._end()
+        return tuple(self._ids)
+
+    # ------------------------------------------------------------------ by and by
+
+    async def _grow(self) -> None:
+        pause: float | None = STREAM_SECONDS if self._streams else EDIT_SECONDS
+        await self._look()
+        while pause is not None:
+            await self._changed.wait()
+            self._changed.clear()
+            # Not stopped in the middle.
+            self._step = asyncio.create_task(self._once())
+            pause = await asyncio.shield(self._step)
+            self._step = None
+            if pause is not None:
+                await self._clock.sleep(pause)
+
+    async def _once(self) -> float | None:
+        """Show the text as it is now. Seconds until the next time; None: no more."""
+        try:
+            return await (self._flow() if self._streams else self._rewrite())
+        except Exception as error:
+            seconds = retry_after(error)
+            if seconds is not None:
+                self._changed.set()
+                await self._wait_as_told(seconds + BUSY_SECONDS)
+                return seconds + BUSY_SECONDS
+            # The send that follows meets the same, and is the one that is told.
+            emit("slack.live", self._key, level=logging.DEBUG, why=why(error))
+            return None
+
+    async def _look(self) -> None:
+        """What was begun and not noted is ours to finish; by edits, for that stream is over."""
+        if not self._unsure:
+            return
+        try:
+            found = [ts for ts in await self._surface.left() if ts not in self._ids]
+        except Exception as error:
+            emit("slack.live", self._key, level=logging.DEBUG, why=why(error))
+            return
+        self._unsure = False
+        for ts in found:
+            emit("slack.found", self._key, message=ts)
+            self._streams = False
+            self._visible = await self._new(ts)
+
+    # ------------------------------------------------------------------ streams
+
+    async def _flow(self) -> float | None:
+        text = inert(self._text)
+        known = _UNDECIDED.sub("", text)
+        if not known.startswith(self._said):
+            # It was begun anew. What is on the screen becomes that by edits, in the end.
+            return None
+        while not self._closing:
+            if self._stream is None and len(known[self._at :].strip()) < FIRST_CHARACTERS:
+                return BUSY_SECONDS
+            end = cut(known, self._at, self._fence)
+            until = len(known) if end is None else end
+            if not self._showing.may("edit"):
+                self._changed.set()
+                return BUSY_SECONDS
+            if not await self._flow_to(known, until):
+                return None
+            if not self._streams:
+                return EDIT_SECONDS
+            late = self._clock.monotonic() - self._stream.began if self._stream else 0.0
+            if end is None and late < ROLL_SECONDS:
+                return STREAM_SECONDS
+            if self._stream is not None:
+                await self._finish(self._stream, known, until)
+        return None
+
+    async def _flow_to(self, text: str, until: int) -> bool:
+        """What is new, up to there. False: no more of this."""
+        stream = self._stream
+        if stream is not None:
+            if stream.said < until:
+                await self._surface.append(stream.ts, text[stream.said : until])
+                stream.said, self._said = until, text[:until]
+            return True
+        first = joined(self._fence, text[self._at : until], "")
+        try:
+            ts = await self._surface.start(first)
+        except Exception as error:
+            return self._not_started(error)
+        self._stream = _Stream(ts, until, self._clock.monotonic())
+        self._said = text[:until]
+        self._visible = True
+        await self._stop_status()
+        return await self._new(ts)
+
+    def _not_started(self, error: Exception) -> bool:
+        if retry_after(error) is not None:
+            raise error
+        emit("slack.no_stream", self._key, level=logging.DEBUG, why=why(error))
+        if isinstance(failure(error), OutcomeUnknown):
+            # Perhaps there is one. Looked for when nothing is on its way any more.
+            self._unsure = True
+            return False
+        if code_of(error) in _NEVER:
+            self._no_streams()
+        self._streams = False
+        self._changed.set()
+        return True
+
+    async def _finish(self, stream: _Stream, text: str, until: int) -> None:
+        """This message is complete; what follows is in the next one."""
+        self._stream = None
+        after = fence_after(self._fence, text[self._at : until])
+        whole = joined(self._fence, text[self._at : until], after)
+        rest = text[stream.said : until]
+        closing = f"{rest}\n{re.match(r'[`~]*', after)[0]}" if after else rest  # type: ignore[index]
+        await self._surface.stop(stream.ts, closing, whole)
+        self._at, self._fence = next_start(text, until, after), after
+
+    async def _end(self) -> None:
+        """Nothing grows any more."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                if self._stream is not None:
+                    text = inert(self._text)
+                    end = cut(text, self._at, self._fence)
+                    await self._finish(self._stream, text, len(text) if end is None else end)
+                await self._look()
+        except Exception as error:
+            # It is edited into the answer, which ends it too.
+            emit("slack.live", self._key, level=logging.DEBUG, why=why(error))
+
+    # ------------------------------------------------------------------ edits
+
+    async def _rewrite(self) -> float | None:
+        text = self._text
+        if not self._visible and len(text) < FIRST_CHARACTERS:
+            return BUSY_SECONDS
+        bodies = await asyncio.to_thread(render, text) if len(text) > LONG_TEXT else render(text)
+        for index, body in enumerate(bodies):
+            if self._bodies.get(index) == body:
+                continue
+            if self._closing or not self._showing.may("edit"):
+                self._changed.set()
+                return BUSY_SECONDS
+            if index < len(self._ids):
+                await self._surface.edit(self._ids[index], body, index)
+            elif not await self._say(index, body):
+                return None
+            self._bodies[index] = body
+            self._visible = True
+            await self._stop_status()
+        return EDIT_SECONDS if bodies else BUSY_SECONDS
+
+    async def _say(self, index: int, body: str) -> bool:
+        try:
+            ts = await self._surface.say(body, index)
+        except Exception as error:
+            if isinstance(failure(error), OutcomeUnknown):
+                self._unsure = True
+            raise
+        return await self._new(ts)
+
+    # ------------------------------------------------------------------ both
+
+    async def _new(self, ts: str) -> bool:
+        """A new message, and a note of it. False: nobody wants it."""
+        self._ids.append(ts)
+        if await self._note():
+            return True
+        # /stop or /reset came meanwhile, and knows nothing of this message.
+        self._ids.remove(ts)
+        self._stream = None
+        try:
+            await self._surface.delete(ts)
+        except Exception as error:
+            emit("slack.live", self._key, level=logging.DEBUG, why=why(error))
+        return False
+
+    async def _note(self) -> bool:
+        try:
+            await self._showing.note(tuple(self._ids))
+        except Fenced:
+            return False
+        except StoreError as error:
+            # The commit names it once more, with what `close` tells; a crash before that would not.
+            trouble("slack.unnoted", self._key, why=str(error))
+        return True
+
+    async def _wait_as_told(self, seconds: float) -> None:
+        try:
+            await self._showing.later(seconds)
+        except StoreError as error:
+            # It holds in this process; only a restart would not know of it.
+            trouble("slack.unnoted", self._key, why=str(error))
+
+    async def _stop_status(self) -> None:
+        status, self._status = self._status, None
+        if status is not None:
+            await status.close()
+
+
+class _Stream:
+    """A stream that grows.
+
+    :param said: up to where in the text it says it
+    :param began: by the monotonic clock
+    """
+
+    def __init__(self, ts: str, said: int, began: float) -> None:
+        self.ts = ts
+        self.said = said
+        self.began = began
