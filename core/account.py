@@ -12,6 +12,7 @@ import msgspec
 
 from core import phrases
 from core.budget import Left, Unit
+from core.phrases import ENGLISH, Wording
 from core.snapshot import Snapshot
 from core.spending import Spending
 from core.store import UsageRows
@@ -58,22 +59,24 @@ async def account(rows: UsageRows, spending: Spending, key: str, sender: str) ->
     )
 
 
-def said(snapshot: Snapshot, found: Account) -> str:
+def said(snapshot: Snapshot, found: Account, say: Wording = ENGLISH) -> str:
     """In markdown."""
-    today, month = phrases.ACCOUNT_TODAY, phrases.ACCOUNT_MONTH
+    today, month = say(phrases.ACCOUNT_TODAY), say(phrases.ACCOUNT_MONTH)
     usage = snapshot.usage
-    lines = [f"**{phrases.ACCOUNT_CHAT}**", ""]
-    lines += _lines(zip((today, month), found.chat, strict=True), found.currency)
+    lines = [f"**{say(phrases.ACCOUNT_CHAT)}**", ""]
+    lines += _lines(zip((today, month), found.chat, strict=True), found.currency, say)
     lines.append(
-        phrases.ACCOUNT_BEGUN.format(
-            tokens=f"{usage.tokens:,}", cached=f"{usage.cache_read_input_tokens:,}"
+        say(
+            phrases.ACCOUNT_BEGUN,
+            tokens=f"{usage.tokens:,}",
+            cached=f"{usage.cache_read_input_tokens:,}",
         )
     )
-    lines += ["", f"**{phrases.ACCOUNT_YOU}**", ""]
-    lines += _lines(zip((today, month), found.sender, strict=True), found.currency)
+    lines += ["", f"**{say(phrases.ACCOUNT_YOU)}**", ""]
+    lines += _lines(zip((today, month), found.sender, strict=True), found.currency, say)
     if found.left:
-        lines += ["", f"**{phrases.ACCOUNT_LEFT}**", ""]
-        lines += [_left(each, found.currency) for each in found.left]
+        lines += ["", f"**{say(phrases.ACCOUNT_LEFT)}**", ""]
+        lines += [_left(each, found.currency, say) for each in found.left]
     return "\n".join(lines)
 
 
@@ -87,9 +90,10 @@ def _since(sums: Iterable[Sum], day: int) -> tuple[Sum, Sum]:
     return today, month
 
 
-def _lines(sums: Iterable[tuple[str, Sum]], currency: str) -> Iterable[str]:
+def _lines(sums: Iterable[tuple[str, Sum]], currency: str, say: Wording) -> Iterable[str]:
     for when, each in sums:
-        yield phrases.ACCOUNT_LINE.format(
+        yield say(
+            phrases.ACCOUNT_LINE,
             when=when,
             tokens=f"{each.usage.tokens:,}",
             cached=f"{each.usage.cache_read_input_tokens:,}",
@@ -98,15 +102,16 @@ def _lines(sums: Iterable[tuple[str, Sum]], currency: str) -> Iterable[str]:
         )
 
 
-def _left(left: Left, currency: str) -> str:
+def _left(left: Left, currency: str, say: Wording) -> str:
     limit = left.limit
-    return phrases.ACCOUNT_LIMIT.format(
-        whose=_SCOPES[limit.scope],
-        when=_PERIODS[limit.period],
-        left=_amount(limit.unit, max(0, limit.amount - left.spent), currency),
-        limit=_amount(limit.unit, limit.amount, currency),
+    return say(
+        phrases.ACCOUNT_LIMIT,
+        whose=say(_SCOPES[limit.scope]),
+        when=say(_PERIODS[limit.period]),
+        left=_amount(limit.unit, max(0, limit.amount - left.spent), currency, say),
+        limit=_amount(limit.unit, limit.amount, currency, say),
     )
 
 
-def _amount(unit: Unit, amount: int, currency: str) -> str:
-    return money(amount, currency) if unit == "money" else f"{amount:,} tokens"
+def _amount(unit: Unit, amount: int, currency: str, say: Wording) -> str:
+    return money(amount, currency) if unit == "money" else say(phrases.TOKENS, count=f"{amount:,}")

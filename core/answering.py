@@ -317,6 +317,7 @@ class Answering:
             place=Place(session_key=key, execution=fence.execution, sender=asked.sender.id),
             clock=self._clock,
             blobs=self._blobs,
+            say=self._say,
         )
 
     def _expired(self, before: Snapshot, adapter: Adapter) -> Snapshot:
@@ -326,7 +327,8 @@ class Answering:
             return before
         left = approvals.undecided(suspension)
         declined = approvals.decided(suspension, left, "declined", approvals.EXPIRED)
-        bodies = cards.outcomes(adapter, before.turn, left, phrases.EXPIRED)
+        sentence = self._say(phrases.EXPIRED)
+        bodies = cards.outcomes(adapter, before.turn, left, sentence, self._say)
         return suspending.decide(before, declined, bodies)
 
     async def _suspend(
@@ -356,7 +358,7 @@ class Answering:
             questions: tuple[Outbound, ...] = ()
         else:
             now = self._clock.now()
-            questions = cards.questions(adapter, suspension, asking.calls, asked, now)
+            questions = cards.questions(adapter, suspension, asking.calls, asked, now, self._say)
         failpoint("before_commit")
         await self._change(
             key,
@@ -445,7 +447,7 @@ class Answering:
         self._told_budget.move_to_end(key)
         if len(self._told_budget) > TOLD:
             self._told_budget.popitem(last=False)
-        return phrases.budget_reached(reached, again=again)
+        return phrases.budget_reached(reached, self._say, again=again)
 
     async def _change(self, key: str, change: Callable[[Snapshot], Snapshot]) -> None:
         await self._snapshots.update(key, lambda before: before and change(before))

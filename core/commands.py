@@ -69,7 +69,7 @@ async def _account(call: Call, backstage: Backstage) -> object:
 
 
 def _usage(snapshot: Snapshot, call: Call) -> Outcome:
-    return Outcome(account.said(snapshot, call.found))
+    return Outcome(account.said(snapshot, call.found, call.say))
 
 
 def _model(snapshot: Snapshot, call: Call) -> Outcome:

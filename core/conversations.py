@@ -262,7 +262,7 @@ class Conversations:
             snapshot = before or changes.notice(self._begin(), lost)
             if command is None or call is None:
                 after = changes.accept(snapshot, inbound)
-                return decisions.go_on(snapshot, after, inbound, adapter)
+                return decisions.go_on(snapshot, after, inbound, adapter, self._say)
             if inbound.id in snapshot.seen:
                 return snapshot
             outcome = command.outcome(snapshot, call)
@@ -272,7 +272,7 @@ class Conversations:
             if before is None and not after.outbox:
                 # A /reset has emptied it; but what was set aside is not forgotten.
                 after = changes.notice(after, lost)
-            after = cards.withdrawn(snapshot, after, adapter)
+            after = cards.withdrawn(snapshot, after, adapter, self._say)
             return changes.reply(after, inbound, adapter.render(said), outcome.files)
 
         try:
@@ -324,8 +324,9 @@ class Conversations:
         if command is None and edits.is_press(inbound.text):
             return edits.press(before, inbound, adapter, self._say)
         if command is None:
-            return decisions.press(before, inbound, adapter)
-        said = decisions.say(before, command.name, argument_of(inbound), inbound, adapter)
+            return decisions.press(before, inbound, adapter, self._say)
+        argument = argument_of(inbound)
+        said = decisions.told(before, command.name, argument, inbound, adapter, self._say)
         if isinstance(said, Refused):
             return said
         after, reply = said

@@ -12,6 +12,7 @@ from typing import Final
 from core import approvals, cards, phrases, suspending
 from core.adapter import Adapter, Refused
 from core.messages import Inbound
+from core.phrases import ENGLISH, Wording
 from core.snapshot import Snapshot, Suspension, Verdict
 
 COMMANDS: Final = ("approve", "decline")
@@ -19,21 +20,28 @@ COMMANDS: Final = ("approve", "decline")
 _NUMBER: Final = re.compile(r"(\d{1,3}|all)\b\s*", re.IGNORECASE)
 
 
-def press(snapshot: Snapshot, inbound: Inbound, adapter: Adapter) -> Snapshot | Refused:
+def press(
+    snapshot: Snapshot, inbound: Inbound, adapter: Adapter, say: Wording = ENGLISH
+) -> Snapshot | Refused:
     """A button. Pressed twice, too late or in a conversation that began anew it changes nothing."""
     decision = approvals.decision_of(inbound.text)
     suspension = approvals.suspended(snapshot)
     if decision is None or suspension is None or not approvals.is_open(snapshot, decision):
-        return Refused(phrases.NOT_OPEN, private=True, over=True)
+        return Refused(say(phrases.NOT_OPEN), private=True, over=True)
     if inbound.sender.id not in suspension.approvers:
-        return Refused(phrases.NOT_YOURS, private=True)
+        return Refused(say(phrases.NOT_YOURS), private=True)
     return _decide(
-        snapshot, suspension, (decision.index,), decision.verdict, None, inbound, adapter
+        snapshot, suspension, (decision.index,), decision.verdict, None, inbound, adapter, say
     )
 
 
-def say(
-    snapshot: Snapshot, verb: str, argument: str, inbound: Inbound, adapter: Adapter
+def told(
+    snapshot: Snapshot,
+    verb: str,
+    argument: str,
+    inbound: Inbound,
+    adapter: Adapter,
+    say: Wording = ENGLISH,
 ) -> tuple[Snapshot, str] | Refused:
     """/approve and /decline: what they do, and the reply.
 
@@ -42,17 +50,17 @@ def say(
     """
     suspension = approvals.suspended(snapshot)
     if suspension is None:
-        return snapshot, phrases.NOTHING_ASKED
+        return snapshot, say(phrases.NOTHING_ASKED)
     if inbound.sender.id not in suspension.approvers:
-        return Refused(phrases.NOT_YOURS, private=True)
+        return Refused(say(phrases.NOT_YOURS), private=True)
     left = approvals.undecided(suspension)
     indexes, reason = _meant(suspension, left, argument)
     if verb == "approve" and indexes is None:
-        return snapshot, phrases.WHICH.format(count=len(left))
+        return snapshot, say(phrases.WHICH, count=len(left))
     verdict: Verdict = "approved" if verb == "approve" else "declined"
     sentence = phrases.APPROVED if verb == "approve" else phrases.DECLINED
-    after = _decide(snapshot, suspension, indexes or left, verdict, reason, inbound, adapter)
-    return after, sentence.format(person=cards.name_of(inbound.sender))
+    after = _decide(snapshot, suspension, indexes or left, verdict, reason, inbound, adapter, say)
+    return after, say(sentence, person=cards.name_of(inbound.sender))
 
 
 def _meant(
@@ -82,11 +90,12 @@ def _decide(
     reason: str | None,
     inbound: Inbound,
     adapter: Adapter,
+    say: Wording,
 ) -> Snapshot:
     assert snapshot.turn is not None
     sentence = phrases.APPROVED if verdict == "approved" else phrases.DECLINED
-    said = sentence.format(person=cards.name_of(inbound.sender))
-    bodies = cards.outcomes(adapter, snapshot.turn, indexes, said)
+    said = say(sentence, person=cards.name_of(inbound.sender))
+    bodies = cards.outcomes(adapter, snapshot.turn, indexes, said, say)
     why = reason if verdict == "declined" else None
     decided = approvals.decided(suspension, indexes, verdict, why)
     if inbound.kind != "decision":
@@ -95,7 +104,13 @@ def _decide(
     return suspending.over_where_pressed(after, decided, bodies, inbound.message_id)
 
 
-def go_on(before: Snapshot, after: Snapshot, inbound: Inbound, adapter: Adapter) -> Snapshot:
+def go_on(
+    before: Snapshot,
+    after: Snapshot,
+    inbound: Inbound,
+    adapter: Adapter,
+    say: Wording = ENGLISH,
+) -> Snapshot:
     """Who may decide has written something else instead: that is a no, and goes on with the turn.
 
     :param after: with the message in the inbox already
@@ -106,6 +121,6 @@ def go_on(before: Snapshot, after: Snapshot, inbound: Inbound, adapter: Adapter)
     if inbound.sender.id not in suspension.approvers:
         return after
     left = approvals.undecided(suspension)
-    sentence = phrases.WENT_ON.format(person=cards.name_of(inbound.sender))
-    bodies = cards.outcomes(adapter, before.turn, left, sentence)
+    sentence = say(phrases.WENT_ON, person=cards.name_of(inbound.sender))
+    bodies = cards.outcomes(adapter, before.turn, left, sentence, say)
     return suspending.go_on(after, suspension, bodies, inbound.id)

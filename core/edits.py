@@ -82,7 +82,7 @@ def press(
         return Refused(say(phrases.EDIT_NOT_YOURS), private=True)
     if _waiting(snapshot) or _changed(snapshot, edited) is None:
         return Refused(say(phrases.EDIT_OVER), private=True, over=True)
-    after = cards.withdrawn(snapshot, again(snapshot, pressed), adapter)
+    after = cards.withdrawn(snapshot, again(snapshot, pressed), adapter, say)
     after = changes.reply(after, pressed, ())
     if pressed.message_id is None or not isinstance(adapter, Cards):
         return after

@@ -163,42 +163,35 @@ ACCOUNT_LINE: Final = "* {when}: {cost} for {tokens} tokens ({cached} from a cac
 ACCOUNT_BEGUN: Final = "* since it began: {tokens} tokens ({cached} from a cache)"
 ACCOUNT_LIMIT: Final = "* {whose}, {when}: {left} of {limit}"
 
-_BUDGET: Final = {
-    "sender": "You have used up what you may spend with me{period}.",
-    "chat": "This conversation has used up what it may spend{period}.",
-    "all": "I have used up what I may spend{period}.",
-}
-_PERIOD: Final = {"day": " today", "month": " this month", "ever": ""}
-_UNPRICED: Final = (
+ONE_HOUR: Final = "1 hour"
+HOURS: Final = "{count} hours"
+ONE_MINUTE: Final = "1 minute"
+MINUTES: Final = "{count} minutes"
+SECONDS: Final = "{count} seconds"
+TOKENS: Final = "{count} tokens"
+MONTHS: Final = (
+    "January February March April May June July August September October November December"
+)
+
+# Budgets. {period} is one of the next two, or nothing; {until} is BUDGET_DATE.
+BUDGET_TODAY: Final = " today"
+BUDGET_THIS_MONTH: Final = " this month"
+BUDGET_SENDER: Final = "You have used up what you may spend with me{period}."
+BUDGET_CHAT: Final = "This conversation has used up what it may spend{period}."
+BUDGET_ALL: Final = "I have used up what I may spend{period}."
+BUDGET_DATE: Final = "{time} on {day} {month}"
+BUDGET_STOPPED: Final = "I had to stop here."
+BUDGET_NOT_BEFORE: Final = "I may still spend nothing before {until}."
+BUDGET_NOTHING: Final = "I may spend nothing more."
+BUDGET_RAISE: Final = "Whoever runs me can raise that."
+BUDGET_GO_ON: Final = "I can go on after {until}."
+BUDGET_AGAIN: Final = (
+    "I can answer again after {until}. I did not keep your message: please send it again then."
+)
+BUDGET_UNPRICED: Final = (
     "I cannot use this model: I have a budget to keep, and nobody has told me what it costs. "
     "Whoever runs me must look after it."
 )
-
-
-def budget_reached(reached: BudgetReached, *, again: bool = False, midway: bool = False) -> str:
-    """What is said when nothing more may be spent.
-
-    :param again: it was said before, so that a few words are enough
-    :param midway: an answer was under way already
-    """
-    begun = "I had to stop here. " if midway else ""
-    if reached.unpriced:
-        return begun + _UNPRICED
-    until = reached.until and f"{reached.until:%H:%M %Z} on {reached.until.day} {reached.until:%B}"
-    if again:
-        return (
-            f"I may still spend nothing before {until}." if until else "I may spend nothing more."
-        )
-    sentence = begun + _BUDGET[reached.scope].format(period=_PERIOD[reached.period])
-    if until is None:
-        return f"{sentence} Whoever runs me can raise that."
-    if midway:
-        return f"{sentence} I can go on after {until}."
-    return (
-        f"{sentence} I can answer again after {until}. "
-        "I did not keep your message: please send it again then."
-    )
-
 
 _ENGLISH: Final = MappingProxyType(
     {name: text for name, text in vars().items() if name.isupper() and isinstance(text, str)}
@@ -251,3 +244,40 @@ class Wording:
 
 
 ENGLISH: Final = Wording()
+
+_BUDGETS: Final = {"sender": BUDGET_SENDER, "chat": BUDGET_CHAT, "all": BUDGET_ALL}
+_PERIODS: Final = {"day": BUDGET_TODAY, "month": BUDGET_THIS_MONTH}
+
+
+def _months(say: Wording) -> list[str]:
+    # Who forgot one is not told a wrong one.
+    own, english = say(MONTHS).split(), MONTHS.split()
+    return own if len(own) == len(english) else english
+
+
+def budget_reached(
+    reached: BudgetReached, say: Wording = ENGLISH, *, again: bool = False, midway: bool = False
+) -> str:
+    """What is said when nothing more may be spent.
+
+    :param again: it was said before, so that a few words are enough
+    :param midway: an answer was under way already
+    """
+    said = [say(BUDGET_STOPPED)] if midway else []
+    if reached.unpriced:
+        return " ".join([*said, say(BUDGET_UNPRICED)])
+    until = reached.until and say(
+        BUDGET_DATE,
+        time=f"{reached.until:%H:%M %Z}",
+        day=reached.until.day,
+        month=_months(say)[reached.until.month - 1],
+    )
+    if again:
+        return say(BUDGET_NOT_BEFORE, until=until) if until else say(BUDGET_NOTHING)
+    period = _PERIODS.get(reached.period)
+    said.append(say(_BUDGETS[reached.scope], period=(period and say(period)) or ""))
+    if until is None:
+        said.append(say(BUDGET_RAISE))
+    else:
+        said.append(say(BUDGET_GO_ON if midway else BUDGET_AGAIN, until=until))
+    return " ".join(said)

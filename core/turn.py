@@ -33,6 +33,7 @@ from core.execution import Execution
 from core.failpoints import failpoint
 from core.messages import Message, encode_blocks, text_block, text_of
 from core.model import Answer, ModelClient, Request, ToolCall
+from core.phrases import ENGLISH, Wording
 from core.registry import Registry
 from core.requested import Blobbed
 from core.results import Keep
@@ -125,6 +126,7 @@ async def run_turn(
     place: Place,
     clock: Clock,
     blobs: Blobs | None = None,
+    say: Wording = ENGLISH,
     chance: Callable[[], float] = random.random,
 ) -> Finished | Suspended:
     """
@@ -137,6 +139,7 @@ async def run_turn(
     :param approve: asked at once whether a call may run, so that nothing is ever suspended; its
         ToolError says why not. Its time does not count as the turn's
     :param blobs: where what the messages name is found, and what tools give is kept
+    :param say: how the bot words what it says itself
     :raises Fenced: from the journal
     :raises ModelRejected: the service refuses what was said in this turn, without any history
     :raises ModelError: no answer could be had
@@ -157,6 +160,7 @@ async def run_turn(
         chance,
         execution,
         blobs,
+        say,
     )
     try:
         async with asyncio.timeout(agent.turn_timeout) as limit:
@@ -185,6 +189,7 @@ class _Run:
         chance: Callable[[], float],
         execution: Execution,
         blobs: Blobs | None,
+        say: Wording,
     ) -> None:
         self._agent = agent
         self._client = client
@@ -199,6 +204,7 @@ class _Run:
         self._chance = chance
         self._execution = execution
         self._blobs = blobs
+        self._say = say
         self._blobbed = Blobbed(blobs, place.session_key)
         self._tools = Registry(
             execution.tools(agent, self._delegate),
@@ -230,7 +236,7 @@ class _Run:
             if not _has_answers(self._steps):
                 raise
             # Tools have run: that is history, with an honest end.
-            sentence = phrases.budget_reached(error, midway=True)
+            sentence = phrases.budget_reached(error, self._say, midway=True)
             return self._fixed(sentence, "unpaid", after=self._before.rstrip())
 
     async def _answered(self) -> Finished | Suspended:
@@ -587,6 +593,7 @@ class _Run:
             self._chance,
             self._execution,
             self._blobs,
+            self._say,
         )
         # Nobody keeps its steps, so that it cannot wait for people.
         other.approve = self.approve or approvals.nobody

@@ -18,6 +18,7 @@ from core.history import INTERRUPTED
 from core.memory import BOT_MEMORY
 from core.messages import Outbound, Sender, decode_blocks
 from core.model import Request, ToolCall
+from core.phrases import ENGLISH, Wording
 from core.snapshot import Suspension
 from core.tools import Tool, ToolContext, tool
 from stores.memory import MemoryStore
@@ -99,6 +100,7 @@ class Office(House):
         when_busy: WhenBusy = "collect",
         approvers: tuple[str, ...] = (),
         tools: Sequence[Tool] = (),
+        say: Wording = ENGLISH,
     ) -> None:
         self.desk = desk or Desk()
         super().__init__(
@@ -109,6 +111,7 @@ class Office(House):
             agent=Agent(memory=BOT_MEMORY, tools=(*self.desk.tools, *tools)),
             screen=Buttons() if buttons else Screen(),
             approvers=approvers,
+            say=say,
         )
 
     @property
@@ -231,6 +234,31 @@ async def test_an_approval_that_nobody_gives_is_declined_in_the_end() -> None:
         assert house.buttons.texts()[0].endswith(phrases.EXPIRED)
         assert house.screen.shown[-1] == "Too late."
         assert await house.conversations.work(KEY) == Done()
+
+
+async def test_the_bot_asks_in_its_own_words() -> None:
+    say = Wording(
+        {
+            "MAY_I": "Darf ich **{tool}**?",
+            "OPEN_FOR": "Noch {time}.",
+            "ONE_HOUR": "eine Stunde",
+            "APPROVE": "Ja",
+            "APPROVED": "Erlaubt von {person}.",
+            "NOT_YOURS": "Das ist nicht deine Sache.",
+            "NOT_OPEN": "Vorbei.",
+        }
+    )
+    async with Office(calls(delete()), "Done.", say=say) as house:
+        await house.says("delete a.txt")
+        (card,) = house.buttons.texts()
+        assert card.startswith("Darf ich **delete**?") and card.endswith("Noch eine Stunde.")
+        assert await house.presses(sender=BOB) == Refused(
+            "Das ist nicht deine Sache.", private=True
+        )
+        data = next(iter(house.buttons.open().values()))[0]
+        await house.presses()
+        assert house.buttons.texts()[0].endswith("Erlaubt von Ada.")
+        assert await house.sends(data) == Refused("Vorbei.", private=True, over=True)
 
 
 # ---------------------------------------------------------------------- who decides

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from core import phrases
 from core.budget import Budget, Crowded, Hold, Left, Limit, read_amount
 from core.errors import BudgetReached
+from core.phrases import Wording
 from core.snapshot import Snapshot
 from core.store import SessionRef
 from core.usage import UNIT, Spent, Usage
@@ -247,3 +248,19 @@ def test_a_missing_price_is_said() -> None:
     reached = BudgetReached("all", "day", None, unpriced=True)
     assert "what it costs" in phrases.budget_reached(reached)
     assert "price" in str(reached)
+
+
+def test_it_is_said_in_other_words() -> None:
+    german = Wording(
+        {
+            "BUDGET_CHAT": "Aufgebraucht{period}.",
+            "BUDGET_TODAY": " heute",
+            "BUDGET_DATE": "{time}, {day}. {month}",
+            "MONTHS": "Jan Feb Mär Apr Mai Jun Jul Aug Sep Okt Nov Dez",
+            "BUDGET_AGAIN": "Weiter um {until}.",
+        }
+    )
+    reached = BudgetReached("chat", "day", datetime(2027, 2, 1, tzinfo=UTC))
+    said = phrases.budget_reached(reached, german)
+    assert said == "Aufgebraucht heute. Weiter um 00:00 UTC, 1. Feb."
+    assert "1 February" in phrases.budget_reached(reached, Wording({"MONTHS": "Januar Februar"}))

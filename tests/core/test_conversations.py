@@ -40,6 +40,7 @@ from core.gate import Gate
 from core.memory import BOT_MEMORY
 from core.messages import Inbound, Outbound, Sender, text_of
 from core.model import Request, ToolCall
+from core.phrases import ENGLISH, Wording
 from core.snapshot import Snapshot, encode
 from core.snapshots import CACHED, Snapshots
 from core.store import SessionRef
@@ -111,6 +112,7 @@ class House:
         commands: Commands = BUILT_IN,
         allow: Sequence[str] = (),
         opens: Opens = OpensNothing(),  # noqa: B008 (without state)
+        say: Wording = ENGLISH,
     ) -> None:
         self.clock = clock or FakeClock(manual=True)
         self.store = store or MemoryStore()
@@ -133,7 +135,7 @@ class House:
             self.gate,
             self.clock,
             self.engine.submit,
-            Options("/", when_busy, on_unknown_outcome, approvers, opens=opens),
+            Options("/", when_busy, on_unknown_outcome, approvers, say, opens=opens),
             commands,
         )
         self.running: asyncio.Task[None] | None = None
