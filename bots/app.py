@@ -74,6 +74,15 @@ class Closable(Protocol):
         ...
 
 
+@runtime_checkable
+class ShowsMenu(Protocol):
+    """An adapter whose platform offers people the bot's commands."""
+
+    async def show_menu(self, commands: Commands, say: Wording) -> None:
+        """Best effort: it waits for the platform as long as that takes, and raises nothing."""
+        ...
+
+
 def build_agent(settings: Settings, more: tuple[Tool, ...] = ()) -> Agent:
     """
     :param more: tools that the settings do not name one by one
@@ -341,6 +350,8 @@ class _Program:
         self._adapters = adapters
         self._console = console
         self._agent = agent
+        self._commands = commands
+        self._say = say
         self._client = build_client(settings)
         spending = build_spending(settings, self._agent, clock)
         self._engine = EmbeddedEngine(clock, concurrency=settings.engine.concurrency)
@@ -388,6 +399,11 @@ class _Program:
             if self._listener is not None:
                 serving = http.serve(http.app_of(routes), self._listener)
                 intake.append(asyncio.create_task(serving, name="http"))
+            menus = [
+                asyncio.create_task(adapter.show_menu(self._commands, self._say), name="menu")
+                for adapter in self._adapters
+                if isinstance(adapter, ShowsMenu)
+            ]
             warming = asyncio.create_task(self._client.warm(self._agent.provider), name="warming")
             stopping = asyncio.create_task(stop.wait(), name="stop")
             emit("running", adapters=",".join(adapter.name for adapter in self._adapters))
@@ -396,9 +412,9 @@ class _Program:
                 await self._finish_console(intake, stopping, engine)
                 return self._exit_code(engine, intake, stop)
             finally:
-                for task in (*intake, stopping, warming):
+                for task in (*intake, stopping, warming, *menus):
                     task.cancel()
-                await asyncio.gather(*intake, stopping, warming, return_exceptions=True)
+                await asyncio.gather(*intake, stopping, warming, *menus, return_exceptions=True)
                 await self._engine.drain(self._settings.engine.drain_seconds)
                 await asyncio.gather(engine, return_exceptions=True)
                 emit("stopped")

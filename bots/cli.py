@@ -161,16 +161,24 @@ def chat(session: str, config_path: Path | None, log_level: str | None) -> None:
     default=".playground",
     help="Where its conversations are kept.",
 )
+@click.option("--terminal", is_flag=True, help="No page: the agent here, in the terminal.")
+@click.option("--host", default="127.0.0.1", help="An address of this machine only.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="A free one when not given.")
+@click.option("--open", "open_it", is_flag=True, help="Open the page in the browser.")
 @config_option
-def playground(folder: Path, config_path: Path | None) -> None:
-    """Try the agent here: no account, no key, no network.
+def playground(
+    folder: Path, terminal: bool, host: str, port: int, open_it: bool, config_path: Path | None
+) -> None:
+    """Try the bot here: no account, no key, no network.
 
-    A local stand-in for Claude answers from what it is really sent: tell it your name, leave,
-    come back, ask.
+    A page on which you write as several people on a local Telegram, and see each hop of a message;
+    kill the bot while it answers. A local stand-in for Claude answers from what it is really sent.
     """
-    from bots.playground import play
+    from bots.playground import play, show_page
 
-    raise SystemExit(play(folder, config_path))
+    if terminal:
+        raise SystemExit(play(folder, config_path))
+    show_page(folder, config_path, host=host, port=port, open_it=open_it)
 
 
 @cli.group()
@@ -191,15 +199,16 @@ def list_(prefix: str, as_json: bool, config_path: Path | None) -> None:
 
 @sessions.command()
 @click.argument("key")
+@click.option("--json", "as_json", is_flag=True, help="Its snapshot, as it is stored.")
 @config_option
-def show(key: str, config_path: Path | None) -> None:
+def show(key: str, as_json: bool, config_path: Path | None) -> None:
     """One conversation as a person reads it.
 
     What is in its window, what waits, and what it has used.
     """
     from bots.sessions import show_session
 
-    _print(_settings(config_path), lambda settings: show_session(settings, key))
+    _print(_settings(config_path), lambda settings: show_session(settings, key, as_json))
 
 
 @sessions.command()

@@ -1,7 +1,9 @@
-"""`chinwag playground`: the agent against a local stand-in for Claude, which runs as a child.
+"""`chinwag playground`: the page, or the agent in the terminal against a local stand-in for Claude.
 
-Starts `chinwag chat` exactly as a person would, pointed at the stand-in by its base URL; nothing in
-the agent knows. No key, no network; the conversations are kept in a folder of their own.
+The page is a program of its own, `python -m playground`, which takes this one's place. In the
+terminal `chinwag chat` is started exactly as a person would, pointed at the stand-in by its base
+URL; nothing in the agent knows. No key, no network; the conversations are kept in a folder of
+their own.
 """
 
 from __future__ import annotations
@@ -13,8 +15,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from core.errors import ConfigError
+
+
+def show_page(
+    folder: Path, config: Path | None = None, *, host: str, port: int, open_it: bool
+) -> NoReturn:
+    """The page instead of this program; its exit code is ours.
+
+    :param port: 0: a free one
+    """
+    command = ["--folder", str(folder), "--host", host, "--port", str(port)]
+    if config is not None:
+        command += ["--config", str(config)]
+    if open_it:
+        command.append("--open")
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "playground", *command])
 
 
 def play(folder: Path, config: Path | None = None) -> int:

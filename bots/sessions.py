@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from bots.settings import Settings
+from bots.spending import build_prices
 from bots.wording import build_wording
 from core import outbox, phrases
 from core.clock import SystemClock
@@ -20,6 +22,7 @@ from core.errors import ConfigError, SnapshotTooNew, SnapshotUnreadable
 from core.export import blobs_of, oldest_first
 from core.forget import forget as forget_person
 from core.messages import Message, clean, decode_blocks
+from core.snapshot import encode
 from core.snapshots import Snapshots
 from core.store import Blob, BotStore, SessionRef, Summary
 from core.transcript import FORMS, About
@@ -71,11 +74,27 @@ async def list_sessions(settings: Settings, prefix: str, as_json: bool) -> Async
                 yield f"{_time(each.updated_at):<20} {each.messages:>8}  {state:<10} {each.key}"
 
 
-async def show_session(settings: Settings, key: str) -> AsyncIterator[str]:
+async def show_session(settings: Settings, key: str, as_json: bool = False) -> AsyncIterator[str]:
+    """
+    :param as_json: one object: the whole ``snapshot``, and what its ``calls`` ``cost``
+    """
     async with _reading(settings) as store:
         snapshot = await store.load(SessionRef(key=key))
         if snapshot is None:
             raise ConfigError(_unknown(key))
+        if as_json:
+            sums = await store.usage.sums(key=key)
+            yield msgspec.json.encode(
+                {
+                    "key": key,
+                    "calls": sum(each.calls for each in sums),
+                    # As text, for a number would round it.
+                    "cost": f"{Decimal(sum(each.cost for each in sums)).scaleb(-12):f}",
+                    "currency": build_prices(settings).currency,
+                    "snapshot": msgspec.Raw(encode(snapshot)),
+                }
+            ).decode()
+            return
         yield f"key        {key}"
         yield f"begun      {_time(snapshot.created_at)}"
         yield f"changed    {_time(snapshot.updated_at)}"

@@ -18,8 +18,9 @@ import hashlib
 import json
 import signal
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -48,6 +49,16 @@ MODELS = {
 }
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A request, and what it gets. `usage` counts its input, in tokens, as the answer will."""
+
+    number: int
+    body: Json
+    usage: Mapping[str, int]
+    answer: Answer
+
+
 class Claude:
     """One stand-in. `pace` is the time in seconds before each streamed piece of an answer."""
 
@@ -68,6 +79,8 @@ class Claude:
         self.headers: list[dict[str, str]] = []
         # The answers still to be given; a refused request uses none.
         self.scripted: deque[Answer] = deque()
+        # Called with each request that was found good, as it is about to be answered.
+        self.listeners: list[Callable[[Asked], None]] = []
         self.app = Starlette(
             routes=[
                 Route("/v1/messages", self._messages, methods=["POST"]),
@@ -133,6 +146,9 @@ class Claude:
             answer = Compacted(claude_compaction.summary(seen), answer)
         if isinstance(answer, Pause):
             self._paused.add(answer.text)
+        asked = Asked(self._received, body, head.usage, answer)
+        for listener in self.listeners:
+            listener(asked)
         if body.get("stream"):
             return Played(streamed(answer, head, self.pace), head.request_id)
         return Played(whole(answer, head), head.request_id)

@@ -25,6 +25,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from playground.serve import serving
+from playground.slack_agents import status_of, stop_pressed
 from playground.slack_chats import (
     Bot,
     Channel,
@@ -54,6 +55,7 @@ from playground.slack_faults import (
 )
 from playground.slack_server import Call, Server
 from playground.slack_socket import Sockets
+from playground.slack_streams import Stream
 from playground.slack_text import pings, rich_text
 from playground.slack_world import App, Grant, World
 
@@ -78,6 +80,7 @@ __all__ = [
     "Rule",
     "SentMessage",
     "Slack",
+    "Stream",
     "Team",
     "Whisper",
 ]
@@ -310,6 +313,59 @@ class Slack:
         place.messages[message["ts"]] = message
         return posted(self._world, team, place, message)
 
+    def press_stop(self, who: Person, thread: str, channel: Place | None = None) -> list[Delivery]:
+        """A person presses the Stop button of a thread whose session is processing."""
+        place = self.chat(who if channel is None else channel)
+        team = self._world.teams[place.team]
+        event = stop_pressed(self._world, team, place, thread, who)
+        self._tell("stopped", {"channel": place.id, "thread": thread})
+        return _some(self._world.event(team, event, "agent_session_stopped", channel=place))
+
+    def open_home(self, who: Person, tab: str = "home") -> list[Delivery]:
+        """A person opens the page of the app: its home, or the messages tab (`messages`)."""
+        event: Json = {
+            "type": "app_home_opened",
+            "user": who.id,
+            "channel": self.chat(who).id,
+            "tab": tab,
+            "event_ts": self._world.ts(),
+        }
+        if tab == "messages":
+            event["context"] = {"entities": []}
+        home = self.home(who)
+        if tab == "home" and home is not None:
+            event["view"] = home
+        team = self._world.teams[who.team]
+        return _some(self._world.event(team, event, "app_home_opened"))
+
+    def open_assistant(self, who: Person, beside: Channel | None = None) -> list[Delivery]:
+        """A person starts a thread in the older assistant view, with a channel open beside it."""
+        place, team = self.chat(who), self._world.teams[who.team]
+        assert team.bot is not None
+        title = {"title": "New Assistant Thread", "title_blocks": [], "artifacts": []}
+        root = self._world.message(
+            place,
+            team.bot,
+            "New Assistant Thread",
+            blocks=None,
+            subtype="assistant_app_thread",
+            assistant_app_thread=title,
+        )
+        context: Json = {} if beside is None else {"channel_id": beside.id, "team_id": team.id}
+        about: Json = {
+            "user_id": who.id,
+            "context": context | {"enterprise_id": team.enterprise},
+            "channel_id": place.id,
+            "thread_ts": root["ts"],
+        }
+        event = {
+            "type": "assistant_thread_started",
+            "assistant_thread": about,
+            "event_ts": self._world.ts(),
+        }
+        told = posted(self._world, team, place, root)
+        return told + _some(self._world.event(team, event, "assistant_thread_started"))
+
     def invite(self, channel: Channel) -> list[Delivery]:
         """Somebody brings the bot into a channel."""
         return self._membership(channel, "member_joined_channel")
@@ -376,6 +432,34 @@ class Slack:
     def texts(self, chat: Place) -> list[str]:
         """The texts of the bot that can be read there now."""
         return [message.text for message in self.sent(chat) if not message.deleted]
+
+    def streams(self, chat: Place) -> list[Stream]:
+        """The streams that the bot began there, oldest first."""
+        place = self.chat(chat)
+        every = self._world.streams.values()
+        return [s for s in every if (s.team, s.channel) == (place.team, place.id)]
+
+    def session(self, chat: Place, thread: str) -> Json | None:
+        """The agent session of a thread: `status`, `title` and more."""
+        session: Json | None = self.chat(chat).messages[thread].get("agent_session")
+        return session
+
+    def status(self, chat: Place, thread: str) -> str:
+        """What the assistant shows in a thread now ("is thinking..."), empty when nothing."""
+        return status_of(self._world, self.chat(chat), thread)
+
+    def title(self, chat: Place, thread: str) -> str | None:
+        place = self.chat(chat)
+        return self._world.titles.get((place.team, place.id, thread))
+
+    def prompts(self, chat: Place, thread: str | None = None) -> list[Json]:
+        """The suggested prompts: of a thread, or of the whole conversation."""
+        place = self.chat(chat)
+        return self._world.prompts.get((place.team, place.id, thread), [])
+
+    def home(self, who: Person) -> Json | None:
+        """The view that the app has published to a person's home tab."""
+        return self._world.homes.get((who.team, who.id))
 
     def whispers(self, chat: Place, person: Person | None = None) -> list[Whisper]:
         """What the bot said there to one person only."""
@@ -455,8 +539,11 @@ class Slack:
         }
         if joined and len(channel.members) > 1:
             event["inviter"] = channel.members[0]
-        delivery = self._world.event(team, event, kind, channel=channel)
-        return [] if delivery is None else [delivery]
+        return _some(self._world.event(team, event, kind, channel=channel))
+
+
+def _some(delivery: Delivery | None) -> list[Delivery]:
+    return [] if delivery is None else [delivery]
 
 
 async def _run(port: int, token: str, app_token: str) -> None:

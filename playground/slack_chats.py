@@ -238,6 +238,12 @@ class Channel:
         self.sent[new.ts] = new
         return new
 
+    def record_growth(self, message: Json) -> SentMessage:
+        """A stream has more to show: no edit, it is still being said."""
+        new = replace(self.sent[message["ts"]], text=shown(message), raw=message)
+        self.sent[new.ts] = new
+        return new
+
     def delete(self, ts: str) -> Json:
         """Takes a message away; returns it. A root with replies stays as a tombstone."""
         message = self.messages[ts]

@@ -29,7 +29,8 @@ def posted(world: World, team: Team, channel: Channel, message: Json) -> list[De
         }
         mention.pop("subtype", None)
         deliveries.append(world.event(team, mention, "app_mention", channel=channel))
-    return [delivery for delivery in deliveries if delivery is not None]
+    told = [delivery for delivery in deliveries if delivery is not None]
+    return told + _counted(world, team, channel, message)
 
 
 def changed(
@@ -74,6 +75,16 @@ def deleted(world: World, team: Team, channel: Channel, previous: Json) -> list[
     return [] if delivery is None else [delivery]
 
 
+def _counted(world: World, team: Team, channel: Channel, message: Json) -> list[Delivery]:
+    """A reply in a thread with an agent session: its root has one more, and that is told too."""
+    root = channel.messages.get(message.get("thread_ts", ""))
+    if root is None or root["ts"] == message["ts"] or "agent_session" not in root:
+        return []
+    replies = [m for m in channel.thread_of(root["ts"]) if m["ts"] != root["ts"]]
+    now = root | {"reply_count": len(replies), "latest_reply": message["ts"]}
+    return changed(world, team, channel, now, root | {"reply_count": len(replies) - 1})
+
+
 def hears(team: Team, channel: Channel) -> bool:
     return team.bot is not None and team.bot.id in channel.members
 
@@ -85,4 +96,4 @@ def _message(world: World, team: Team, channel: Channel, event: Json) -> Deliver
 
 def _public(message: Json) -> Json:
     """A message as events show it: its metadata is for those who ask for it."""
-    return {name: value for name, value in message.items() if name not in ("metadata", "streaming")}
+    return {n: value for n, value in message.items() if n != "metadata" and value is not None}

@@ -26,7 +26,7 @@ def post_message(world: World, grant: Grant, given: Json) -> Json:
     thread = thread_of(channel, given)
     if thread is not None and given.get("reply_broadcast"):
         content |= {"subtype": "thread_broadcast", "root": channel.messages[thread]}
-    metadata = _metadata(given)
+    metadata = metadata_of(given)
     message = write(world, team, channel, content, thread, metadata)
     return {"channel": channel.id, "ts": message["ts"], "message": message}
 
@@ -57,12 +57,13 @@ def update(world: World, grant: Grant, given: Json) -> Json:
     message = own(channel, given, "cant_update_message")
     if channel.archived:
         raise Refused("is_inactive")
-    if message.get("streaming"):
+    stream = world.streams.get((team.id, channel.id, message["ts"]))
+    if stream is not None and stream.alive(world.clock()):
         raise Refused("streaming_state_conflict")
     content = _content(given, update=True)
     if len(content["text"]) > MAX_UPDATE and given.get("text"):
         raise Refused("msg_too_long")
-    metadata = _metadata(given)
+    metadata = metadata_of(given)
     if metadata is not None:
         content["metadata"] = metadata
     if "blocks" not in content:
@@ -85,15 +86,17 @@ def rewrite(
     content: Json,
     *,
     edited: bool,
+    told_as: Json | None = None,
 ) -> None:
-    """The message of the bot now has this content, and that is an event."""
+    """The message of the bot now has this content, and that is an event: from `told_as` when the
+    app was told something else before than what is shown."""
     message = previous | content
     if edited and team.bot is not None:
         message["edited"] = {"user": team.bot.bot_id, "ts": f"{int(world.clock())}.000000"}
     channel.messages[message["ts"]] = message
-    sent = channel.record_edit(message)
+    sent = channel.record_edit(message) if edited else channel.record_growth(message)
     world.tell("edited", _where(channel, message) | {"text": sent.text})
-    changed(world, team, channel, message, previous)
+    changed(world, team, channel, message, told_as or previous)
 
 
 def delete(world: World, grant: Grant, given: Json) -> Json:
@@ -224,7 +227,7 @@ def _content(given: Json, *, update: bool = False) -> Json:
     return content
 
 
-def _metadata(given: Json) -> Json | None:
+def metadata_of(given: Json) -> Json | None:
     metadata = given.get("metadata")
     if metadata in (None, ""):
         return None

@@ -7,7 +7,7 @@ methods); `None` is none.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from playground import slack_messages, slack_reading
+from playground import slack_agents, slack_messages, slack_reading, slack_streams
 from playground.slack_chats import Json
 from playground.slack_world import Grant, World
 
@@ -30,14 +30,22 @@ def connections_open(world: World, grant: Grant, given: Json) -> Json:
 
 
 METHODS: dict[str, Method] = {
+    "agents.sessions.rename": Method(slack_agents.rename_session, TIER_3),
+    "agents.sessions.setStatus": Method(slack_agents.set_session_status, TIER_3),
     "api.test": Method(lambda world, grant, given: {"args": given}, TIER_4),
     "apps.connections.open": Method(connections_open, TIER_1, "app"),
+    "assistant.threads.setStatus": Method(slack_agents.set_thread_status, 600),
+    "assistant.threads.setSuggestedPrompts": Method(slack_agents.set_suggested_prompts, TIER_4),
+    "assistant.threads.setTitle": Method(slack_agents.set_thread_title, TIER_4),
     "auth.test": Method(slack_reading.auth_test, 600, "any"),
     "bots.info": Method(slack_reading.bots_info, TIER_3),
+    "chat.appendStream": Method(slack_streams.append, TIER_4),
     "chat.delete": Method(slack_messages.delete, TIER_3),
     "chat.getPermalink": Method(slack_messages.get_permalink, 600),
     "chat.postEphemeral": Method(slack_messages.post_ephemeral, TIER_4),
     "chat.postMessage": Method(slack_messages.post_message, POSTING),
+    "chat.startStream": Method(slack_streams.start, TIER_2),
+    "chat.stopStream": Method(slack_streams.stop, TIER_2),
     "chat.update": Method(slack_messages.update, TIER_3),
     "conversations.history": Method(slack_reading.history, TIER_3),
     "conversations.info": Method(slack_reading.info, TIER_3),
@@ -50,4 +58,5 @@ METHODS: dict[str, Method] = {
     "team.info": Method(slack_reading.team_info, TIER_3),
     "users.info": Method(slack_reading.users_info, TIER_4),
     "users.list": Method(slack_reading.users_list, TIER_2),
+    "views.publish": Method(slack_agents.publish_view, TIER_4),
 }

@@ -201,7 +201,7 @@ def _moment(ts: object) -> tuple[int, int]:
 
 
 def _read(channel: Channel, message: Json, given: Json) -> Json:
-    shown = {name: value for name, value in message.items() if name != "streaming"}
+    shown = dict(message)
     if not given.get("include_all_metadata"):
         shown.pop("metadata", None)
     ts = message["ts"]

@@ -4,13 +4,16 @@ The events of what happens in it are made in slack_events; the methods of the We
 """
 
 import random
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from playground.slack_chats import Bot, Channel, Json, Person, Refused, Team
 from playground.slack_deliveries import Deliveries, Delivery
 from playground.slack_text import rich_text
+
+if TYPE_CHECKING:
+    from playground.slack_streams import Stream
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -65,6 +68,12 @@ class World:
     teams: dict[str, Team] = field(default_factory=dict)
     grants: dict[str, Grant] = field(default_factory=dict)
     url: str = ""
+    # By workspace, channel and time stamp; what follows, by workspace, channel and thread.
+    streams: "dict[tuple[str, str, str], Stream]" = field(default_factory=dict)
+    statuses: dict[tuple[str, str, str], tuple[str, float]] = field(default_factory=dict)
+    titles: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    prompts: dict[tuple[str, str, str | None], list[Json]] = field(default_factory=dict)
+    homes: dict[tuple[str, str], Json] = field(default_factory=dict)  # by workspace and person
     # Numbers without meaning that are the same in each run.
     dice: random.Random = field(default_factory=lambda: random.Random(20_261_130))
     _last_ts: int = 0
@@ -223,6 +232,3 @@ class World:
 
     def subscribed(self, names: Collection[str]) -> bool:
         return self.app.events is None or bool(self.app.events.intersection(names))
-
-    def now(self) -> float:
-        return time.monotonic()

@@ -139,6 +139,11 @@ class Telegram:
     def supergroup(self, title: str, forum: bool = False, owner: Person | None = None) -> Chat:
         return self._new_chat(-1_001_700_000_001, "supergroup", title, owner, forum)
 
+    @property
+    def chats(self) -> list[Chat]:
+        """All there are, the private ones of people included, in the order they were made."""
+        return list(self._world.chats.values())
+
     def chat(self, place: Place) -> Chat:
         """The chat of a person, or the one with that id. Raises `KeyError`."""
         if isinstance(place, Chat):
@@ -316,6 +321,10 @@ class Telegram:
     def update(self, update_id: int) -> Any:
         """The JSON of an update."""
         return json.loads(self._updates.text(update_id))
+
+    def update_text(self, update_id: int) -> str:
+        """An update as it went out, which may be no JSON when it was injected."""
+        return self._updates.text(update_id)
 
     def message_id(self, update_id: int) -> int:
         """The id of the message in an update made by `write` or `edit`."""

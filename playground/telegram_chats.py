@@ -75,6 +75,7 @@ class Draft:
     text: str
     at: float  # by the monotonic clock of the stand-in
     can_stop: bool = False
+    entities: tuple[Json, ...] = ()
 
 
 @dataclass(eq=False, slots=True)

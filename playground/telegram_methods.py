@@ -194,12 +194,13 @@ def send_chat_action(world: World, given: Json) -> bool:
     if not (chat.forum and given.get("message_thread_id") == GENERAL):
         # The one place where the General topic may be named.
         _thread(chat, given)
-    world.tell("action", {"chat_id": chat.id, "action": given["action"]})
+    about = {"chat_id": chat.id, "action": given["action"]}
+    world.tell("action", about | {"thread": given.get("message_thread_id")})
     return True
 
 
 def send_message_draft(world: World, given: Json) -> bool:
-    text, _ = outgoing(given.get("text"), given.get("entities"), may_be_empty=True)
+    text, entities = outgoing(given.get("text"), given.get("entities"), may_be_empty=True)
     chat = world.writable(given.get("chat_id"))
     if chat.kind != "private":
         raise Refused(400, "Bad Request: TEXTDRAFT_PEER_INVALID")
@@ -209,7 +210,7 @@ def send_message_draft(world: World, given: Json) -> bool:
         raise Refused(400, "Bad Request: RANDOM_ID_INVALID")
     fits(text)
     can_stop = given.get("can_stop") is True
-    chat.drafts[thread] = Draft(draft_id, text, world.monotonic(), can_stop)
+    chat.drafts[thread] = Draft(draft_id, text, world.monotonic(), can_stop, tuple(entities))
     world.tell("draft", {"chat_id": chat.id, "draft_id": draft_id, "text": text})
     return True
 

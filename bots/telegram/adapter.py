@@ -8,6 +8,7 @@ Telegram takes the same words in another form.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import zlib
@@ -33,6 +34,7 @@ from bots.telegram.keys import Address, Scope, address, is_theirs
 from bots.telegram.line import Line
 from bots.telegram.live import Growing, Streaming, Typing
 from bots.telegram.members import Members
+from bots.telegram.menu import publish
 from bots.telegram.parse import parse
 from bots.telegram.poll import Poller
 from bots.telegram.press import data_for
@@ -53,10 +55,12 @@ from core.adapter import (
     Showing,
 )
 from core.clock import Clock, SystemClock
+from core.command import Commands
 from core.errors import PlatformRefused, Undeliverable
 from core.events import emit
 from core.keys import SessionKey
 from core.messages import Inbound, Outbound
+from core.phrases import Wording
 
 BASE_URL: Final = "https://api.telegram.org"
 SEND_SECONDS: Final = 20.0
@@ -262,6 +266,12 @@ class TelegramAdapter:
             return await self._send_document(to, InputFile(data, part.file.name), reply_to)
         except Exception as error:
             raise failure(error, key) from error
+
+    async def show_menu(self, commands: Commands, say: Wording) -> None:
+        """The commands, where Telegram offers them. Best effort."""
+        with contextlib.suppress(PlatformRefused):  # `run` says so
+            await self.connect()
+            await publish(self._bot, commands, say, self._scope)
 
     async def is_admin(self, key: str, sender_id: str) -> bool | None:
         to = address(key, self._account)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -48,7 +51,7 @@ async def test_it_knows_the_name_after_a_new_start_and_forgets_it_at_a_reset(
     tmp_path: Path,
 ) -> None:
     async def talk(lines: list[str], *, leave: str) -> str:
-        terminal = Terminal("playground", cwd=tmp_path, env=environ())
+        terminal = Terminal("playground", "--terminal", cwd=tmp_path, env=environ())
         try:
             await terminal.until(lambda screen: screen.endswith(PROMPT))
             for number, line in enumerate(lines, start=2):
@@ -86,7 +89,7 @@ async def test_it_knows_the_name_after_a_new_start_and_forgets_it_at_a_reset(
 
 def test_over_pipes(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "bots", "playground", "--folder", "here"],
+        [sys.executable, "-m", "bots", "playground", "--terminal", "--folder", "here"],
         cwd=tmp_path,
         env=environ(),
         input="my name is Alice\n",
@@ -106,7 +109,7 @@ def test_over_pipes(tmp_path: Path) -> None:
 async def test_nothing_is_left_running(tmp_path: Path, number: signal.Signals) -> None:
     """Whoever closes the window, or ends it from elsewhere, has not left a server behind."""
     mark = str(tmp_path)
-    terminal = Terminal("playground", cwd=tmp_path, env={**environ(), "MARK": mark})
+    terminal = Terminal("playground", "--terminal", cwd=tmp_path, env={**environ(), "MARK": mark})
     try:
         await terminal.until(lambda screen: screen.endswith(PROMPT))
         assert len(running(mark)) == 3
@@ -120,7 +123,7 @@ async def test_nothing_is_left_running(tmp_path: Path, number: signal.Signals) -
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ran = subprocess.run(
-        [sys.executable, "-m", "bots", "playground", "--folder", "file/here"],
+        [sys.executable, "-m", "bots", "playground", "--terminal", "--folder", "file/here"],
         cwd=tmp_path,
         env=environ(),
         stdin=subprocess.DEVNULL,
@@ -132,3 +135,81 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert ran.returncode == 2
     assert ran.stderr.startswith("chinwag: file/here: cannot be made: ")
     assert ran.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def page(tmp_path: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bots", "playground", *arguments],
+        cwd=tmp_path,
+        env={**environ(), **more},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_page_says_what_it_does_and_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    mark = str(tmp_path)
+    with page(tmp_path, MARK=mark) as playground:
+        assert playground.stdout is not None and playground.stderr is not None
+        said: list[str] = []
+        while not said or not said[-1].startswith("    http"):
+            said.append(playground.stdout.readline())
+            assert said[-1], playground.stderr.read()
+        url = said[-1].strip()
+        assert said[0].startswith("Starting a local Telegram")
+        root, _, token = url.rstrip("/").rpartition("/")
+        assert root.startswith("http://127.0.0.1:") and len(token) >= 20
+        with urlopen(url, timeout=10) as answer:
+            assert answer.status == 200
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{root}/", timeout=10)
+        assert len(running(mark)) == 2, "the page, and the bot"
+        playground.send_signal(number)
+        rest, errors = playground.communicate(timeout=30)
+    assert (playground.returncode, errors) == (0, "")
+    assert rest.endswith("Ending the bot …\n")
+    assert running(mark) == []
+    assert list((tmp_path / ".playground").iterdir()) == []
+
+
+def refused(tmp_path: Path, *arguments: str) -> str:
+    with page(tmp_path, *arguments) as playground:
+        _, errors = playground.communicate(timeout=30)
+    assert playground.returncode == 2
+    return errors
+
+
+def test_a_busy_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        error = refused(tmp_path, "--port", str(port))
+    assert error == (
+        f"chinwag: port {port} cannot be had (Address already in use): name another with --port, "
+        "or none, and a free one is taken\n"
+    )
+
+
+def test_an_address_that_others_reach(tmp_path: Path) -> None:
+    error = refused(tmp_path, "--host", "0.0.0.0")
+    assert error.startswith("chinwag: The playground protects nothing and so serves only this")
+    assert error.count("\n") == 1
+
+
+def test_a_config_that_is_not_there(tmp_path: Path) -> None:
+    error = refused(tmp_path, "--config", "none.toml")
+    assert "none.toml" in error and "Traceback" not in error
+
+
+def test_no_folder_for_the_page(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    error = refused(tmp_path, "--folder", "file/here")
+    assert error.startswith("chinwag: file/here: cannot be made: ") and error.count("\n") == 1

@@ -30,7 +30,7 @@ from core.changes import Fence
 from core.errors import ConfigError, InvalidKey, StoreInUse, StoreUnavailable
 from core.memory import ConversationMemory
 from core.messages import Inbound, Message, Sender, encode_blocks, text_block
-from core.snapshot import Snapshot, Usage
+from core.snapshot import Snapshot, Usage, decode
 from core.store import BotStore, SessionRef
 from core.transcript import Document
 from stores.urls import open_store
@@ -125,6 +125,18 @@ async def test_show_beside_a_running_bot(settings: Settings, running: BotStore) 
     assert "\x1b" not in shown, "no text commands the terminal"
     waiting = await lines(show_session(settings, "telegram-chat:7"))
     assert "waiting    1 to answer, 0 to send" in waiting
+
+
+async def test_show_as_json_is_the_whole_snapshot(settings: Settings, running: BotStore) -> None:
+    (line,) = await lines(show_session(settings, KEY, True))
+    shown = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    assert decode(bytes(shown.pop("snapshot"))) == await running.load(SessionRef(key=KEY))
+    assert {name: json.loads(bytes(value)) for name, value in shown.items()} == {
+        "key": KEY,
+        "calls": 0,
+        "cost": "0.000000000000",
+        "currency": "USD",
+    }
 
 
 async def test_show_reads_what_is_no_text(settings: Settings) -> None:

@@ -1,11 +1,12 @@
 """What the stand-in tells an app has the fields of the recorded payloads, kind by kind."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from slack_sdk.web.async_client import AsyncWebClient
 
 from playground.slack import Delivery, Slack
 
@@ -72,6 +73,57 @@ def joined(slack: Slack) -> list[Delivery]:
     return slack.invite(slack.channel("general", [slack.person("Alice")], with_bot=False))
 
 
+async def client(slack: Slack) -> AsyncWebClient:
+    return AsyncWebClient(slack.token, base_url=f"{slack.url}/api/", retry_handlers=[])
+
+
+async def of_the_bot(slack: Slack) -> list[Delivery]:
+    alice, general = slack.person("Alice"), slack.channel("general")
+    slack.write(alice, "root", general)
+    (root,) = general.messages
+    bot = await client(slack)
+    posted = await bot.chat_postMessage(channel=general.id, thread_ts=root, text="one")
+    await bot.chat_update(channel=general.id, ts=posted["ts"], text="two")
+    return slack.deliveries[1:]
+
+
+async def of_a_stream(slack: Slack) -> list[Delivery]:
+    alice = slack.person("Alice")
+    slack.write(alice, "root")
+    (root,) = slack.chat(alice).messages
+    bot, where = await client(slack), slack.chat(alice).id
+    stream = await bot.chat_startStream(channel=where, thread_ts=root, markdown_text="one")
+    slack.press_stop(alice, root)
+    slack.streams(alice)[0].state = "in_progress"
+    await bot.chat_stopStream(channel=where, ts=stream["ts"])
+    return slack.deliveries[1:]
+
+
+async def of_a_home(slack: Slack) -> list[Delivery]:
+    alice = slack.person("Alice")
+    view = {"type": "home", "blocks": [{"type": "divider"}]}
+    await (await client(slack)).views_publish(user_id=alice.id, view=view)
+    return [*slack.open_home(alice), *slack.open_home(alice, "messages")]
+
+
+async def of_an_assistant(slack: Slack) -> list[Delivery]:
+    return slack.open_assistant(slack.person("Alice"), beside=slack.channel("general"))
+
+
+# Of what takes a call of the bot: which of the deliveries it is.
+CALLED: dict[str, tuple[Callable[[Slack], Awaitable[list[Delivery]]], int]] = {
+    "message_own": (of_the_bot, 0),
+    "message_changed_own": (of_the_bot, 1),
+    "message_stream_started": (of_a_stream, 0),
+    "message_changed_session": (of_a_stream, 1),
+    "agent_session_stopped": (of_a_stream, 2),
+    "message_changed_stream_done": (of_a_stream, 3),
+    "app_home_opened_home": (of_a_home, 0),
+    "app_home_opened": (of_a_home, 1),
+    "message_assistant_app_thread": (of_an_assistant, 0),
+    "assistant_thread_started": (of_an_assistant, 1),
+}
+
 MADE: dict[str, Callable[[Slack], list[Delivery]]] = {
     "message_im": direct,
     "message_channel": channel,
@@ -91,17 +143,22 @@ MADE: dict[str, Callable[[Slack], list[Delivery]]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(MADE))
+@pytest.mark.parametrize("name", sorted({*MADE, *CALLED}))
 async def test_the_stand_in_tells_it_with_the_recorded_fields(slack: Slack, name: str) -> None:
-    (delivery, *_) = MADE[name](slack)
+    if name in MADE:
+        delivery = MADE[name](slack)[0]
+    else:
+        make, number = CALLED[name]
+        delivery = (await make(slack))[number]
     true, made = recorded(name), delivery.payload
     assert set(made) == set(true)
     assert set(made["event"]) == set(true["event"])
     assert made["event"]["type"] == true["event"]["type"]
     assert made["event"].get("subtype") == true["event"].get("subtype")
-    for inner in ("message", "previous_message", "bot_profile", "user_profile"):
+    inside = ("message", "previous_message", "bot_profile", "user_profile", "assistant_thread")
+    for inner in inside:
         if inner in true["event"]:
-            assert set(made["event"][inner]) == set(true["event"][inner])
+            assert set(made["event"][inner]) == set(true["event"][inner]), inner
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,286 @@
+"""The page: what it is made of, the feed, and what a person does on it.
+
+Everything lies under a path that begins with a token, so that whoever does not have the URL gets
+404 for all of it. It serves this machine only, fetches nothing from elsewhere, and asks the
+stand-ins and the bot's process to do things; it never looks into the bot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from playground.lab import Lab
+from playground.show import Show
+from playground.telegram import Chat, Person
+from playground.telegram_view import messages_json
+
+Json = dict[str, Any]
+
+FOLDER: Final = Path(__file__).parent / "page"
+LARGEST_BODY: Final = 32 << 20
+HISTORY: Final = 150
+
+# Nothing but what we serve ourselves; pictures may also be what a person has just chosen.
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class Web:
+    """
+    :param token: the first part of every path
+    :param real: the variables with which the bot asks the real model; None: there is no key
+    """
+
+    def __init__(self, lab: Lab, show: Show, token: str, real: Mapping[str, str] | None) -> None:
+        self._lab = lab
+        self._show = show
+        self._token = token
+        self._real = real
+        self._restarting = asyncio.Lock()
+        here = "/{token}"
+        self.app: ASGIApp = Starlette(
+            routes=[
+                Route(f"{here}/", self._of(self._index)),
+                Route(f"{here}/events", self._of(self._events)),
+                Route(f"{here}/history", self._of(self._history)),
+                Route(f"{here}/request/{{number:int}}", self._of(self._request)),
+                Route(f"{here}/file/{{chat:int}}/{{message:int}}", self._of(self._file)),
+                Route(f"{here}/do/{{what}}", self._of(self._do), methods=["POST"]),
+                Route(f"{here}/{{name}}", self._of(self._static)),
+            ],
+            middleware=[
+                # A name of somebody's that leads to this machine is not us.
+                Middleware(
+                    TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"]
+                ),
+                Middleware(_Headers),
+            ],
+        )
+
+    def _of(
+        self, answer: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def guarded(request: Request) -> Response:
+            given = str(request.path_params["token"]).encode()
+            if not hmac.compare_digest(given, self._token.encode()):
+                raise HTTPException(404)
+            return await answer(request)
+
+        return guarded
+
+    async def _index(self, _: Request) -> Response:
+        return FileResponse(FOLDER / "index.html")
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        file = FOLDER / name
+        if file.suffix not in (".js", ".css", ".svg") or file.parent != FOLDER:
+            raise HTTPException(404)
+        if not file.is_file():
+            raise HTTPException(404)
+        return FileResponse(file)
+
+    async def _events(self, _: Request) -> Response:
+        stream = self._show.feed.read(self._show.first)
+        return StreamingResponse(stream, media_type="text/event-stream")
+
+    async def _history(self, request: Request) -> Response:
+        query = request.query_params
+        try:
+            chat = self._lab.telegram.chat(int(query["chat"]))
+            thread = int(query["thread"]) if query.get("thread") else None
+            before = int(query["before"])
+        except (KeyError, ValueError):
+            raise HTTPException(404) from None
+        return JSONResponse(messages_json(chat, thread, before=before, limit=HISTORY))
+
+    async def _request(self, request: Request) -> Response:
+        wanted = request.path_params["number"]
+        for number, body in self._show.requests:
+            if number == wanted:
+                return JSONResponse(body)
+        raise HTTPException(404)
+
+    async def _file(self, request: Request) -> Response:
+        try:
+            chat = self._lab.telegram.chat(request.path_params["chat"])
+            file = chat.files[request.path_params["message"]]
+        except KeyError:
+            raise HTTPException(404) from None
+        kind = picture(file.data)
+        # Whatever it is, the browser saves it; only what is surely a picture is shown.
+        headers = {} if kind else {"content-disposition": "attachment"}
+        return Response(file.data, media_type=kind or "application/octet-stream", headers=headers)
+
+    async def _do(self, request: Request) -> Response:
+        actions: dict[str, Callable[[Json], Awaitable[None]]] = {
+            "say": self._say,
+            "edit": self._edit,
+            "press": self._press,
+            "stop": self._stop,
+            "kill": self._kill,
+            "start": self._start,
+            "trouble": self._trouble,
+            "model": self._model,
+        }
+        action = actions.get(request.path_params["what"])
+        if action is None:
+            raise HTTPException(404)
+        try:
+            await action(await _body(request))
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            text = error.args[0] if error.args else type(error).__name__
+            return JSONResponse({"error": str(text)}, 400)
+        return JSONResponse({})
+
+    # What a person does
+
+    async def _say(self, given: Json) -> None:
+        person, chat, thread = self._who(given), self._chat(given), given.get("thread")
+        self._lab.telegram.write(
+            person, str(given["text"]), chat, thread=thread, reply_to=given.get("reply_to")
+        )
+        self._show.say_message(chat.id, chat.last_id)
+
+    async def _edit(self, given: Json) -> None:
+        chat = self._chat(given)
+        self._lab.telegram.edit(self._who(given), given["message"], str(given["text"]), chat)
+        self._show.say_message(chat.id, given["message"])
+
+    async def _press(self, given: Json) -> None:
+        person, chat = self._who(given), self._chat(given)
+        self._lab.telegram.press(person, given["message"], str(given["data"]), chat)
+
+    async def _stop(self, given: Json) -> None:
+        self._lab.telegram.press_stop(self._who(given), given.get("thread"))
+
+    # What is done to the bot
+
+    async def _kill(self, _: Json) -> None:
+        async with self._restarting:
+            await self._lab.bot.kill()
+            self._show.say_bot()
+            # Long enough to be seen.
+            await asyncio.sleep(0.6)
+            await self._lab.bot.start()
+
+    async def _start(self, _: Json) -> None:
+        async with self._restarting:
+            if self._lab.bot.pid is None:
+                await self._lab.bot.start()
+
+    async def _trouble(self, given: Json) -> None:
+        if given["on"]:
+            self._lab.troubles.set(given["name"])
+        else:
+            self._lab.troubles.clear(given["name"])
+
+    async def _model(self, given: Json) -> None:
+        real = given["which"] == "real"
+        if real and self._real is None:
+            raise ValueError("set ANTHROPIC_API_KEY and start the playground again")
+        async with self._restarting:
+            self._lab.real_model = dict(self._real) if real and self._real else None
+            await self._lab.bot.stop()
+            await self._lab.bot.start()
+
+    # What is meant by it
+
+    def _chat(self, given: Json) -> Chat:
+        return self._lab.telegram.chat(int(given["chat"]))
+
+    def _who(self, given: Json) -> Person:
+        person = self._lab.telegram.chat(int(given["person"])).person
+        if person is None:
+            raise ValueError(f"{given['person']} is no person")
+        return person
+
+
+class _Headers:
+    """Puts our headers on every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                message["headers"] = [
+                    *message["headers"],
+                    *(
+                        (name.encode(), value.encode())
+                        for name, value in HEADERS.items()
+                        if name.encode() not in given
+                    ),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+async def _body(request: Request) -> Json:
+    raw = bytearray()
+    async for piece in request.stream():
+        raw += piece
+        if len(raw) > LARGEST_BODY:
+            raise HTTPException(413)
+    with contextlib.suppress(ValueError):
+        body = json.loads(raw)
+        if isinstance(body, dict):
+            return body
+    raise HTTPException(400)
+
+
+def picture(data: bytes) -> str | None:
+    """The media type of what a browser may show as a picture; None: it is something else."""
+    for begins, kind in (
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"\xff\xd8\xff", "image/jpeg"),
+        (b"GIF8", "image/gif"),
+    ):
+        if data.startswith(begins):
+            return kind
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def decoded(file: Json) -> bytes:
+    """The bytes of a file as a page sends it.
+
+    :raises ValueError: they are not base64
+    """
+    return base64.b64decode(file["data"], validate=True)
