@@ -7,7 +7,7 @@ about who may speak: it turns events into Inbound values, and bodies into messag
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -140,6 +140,16 @@ class Live(Protocol):
 
     async def close(self) -> tuple[str, ...]:
         """Nothing is shown any more after this. Ids of the messages that stay on screen."""
+        ...
+
+
+@runtime_checkable
+class Standing(Protocol):
+    """What a Live can tell besides, when what it shows becomes the answer's own messages."""
+
+    def standing(self) -> Mapping[str, str]:
+        """After `close`: of the messages that stay, by their ids, the body that each surely has.
+        A part of the answer that reads the same is not sent again."""
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal
 
@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from core import approvals, cards, changes, phrases, suspending
-from core.adapter import Adapter, Decoration, Rate
+from core.adapter import Adapter, Decoration, Rate, Standing
 from core.agent import Agent
 from core.attachments import Fetching, Opens, OpensNothing
 from core.changes import Fence
@@ -252,6 +252,7 @@ class Answering:
         asked = _asked(snapshot, turn)
         showing = _Showing(self._snapshots, self._pace, key, adapter.limits.rate(key), fence)
         on_screen: tuple[str, ...] = ()
+        standing: Mapping[str, str] = {}
         try:
             live = adapter.live(key, asked, turn.shown, showing)
             try:
@@ -260,6 +261,7 @@ class Answering:
                 )
             finally:
                 on_screen = await live.close()
+                standing = live.standing() if isinstance(live, Standing) else standing
             if isinstance(finished, Suspended):
                 await self._suspend(key, adapter, fence, finished, turn, asked, on_screen)
                 return None
@@ -284,7 +286,7 @@ class Answering:
             logger.exception("turn.broken", extra={"event": {"key": key, **fence._asdict()}})
             await self._apologise(key, adapter, fence, phrases.INTERNAL, "internal")
         else:
-            await self._commit(key, fence, finished, bodies, on_screen)
+            await self._commit(key, fence, finished, bodies, on_screen, standing)
         return None
 
     async def _run(
@@ -380,6 +382,7 @@ class Answering:
         finished: Finished,
         bodies: tuple[str, ...],
         on_screen: tuple[str, ...],
+        standing: Mapping[str, str],
     ) -> None:
         def change(before: Snapshot | None) -> Snapshot | None:
             if before is None:
@@ -393,6 +396,7 @@ class Answering:
                 self._clock.now(),
                 finished.window,
                 finished.bytes_per_token,
+                standing,
             )
 
         failpoint("before_commit")

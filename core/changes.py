@@ -300,19 +300,21 @@ def commit(
     now: int,
     window: int | None = None,
     bytes_per_token: float | None = None,
+    standing: Mapping[str, str] = {},
 ) -> Snapshot:
     """The turn becomes history; its reply waits in the outbox; what it answered is done.
 
     :param blocks: the assistant messages that are not steps yet
     :param window: where requests read from, when the turn had to shorten what it sent
     :param bytes_per_token: of its last request; None: not known
+    :param standing: what messages that are on the screen already say, by id
     """
     turn = _current(snapshot, fence)
     if turn is None:
         return snapshot
     rows = turn.steps + _rows(snapshot.next_seq, "assistant", blocks, now)
     reply_to = _last_taken(snapshot, turn)
-    parts = on_screen(parts_of(turn.execution, bodies, reply_to), turn)
+    parts, sent = on_screen(parts_of(turn.execution, bodies, reply_to), turn, standing)
     messages = snapshot.messages + rows
     if window is not None:
         messages = from_row(messages, window)
@@ -329,6 +331,7 @@ def commit(
             answer=turn.execution,
             usage=snapshot.usage + usage,
             fit=learned(snapshot.fit, bytes_per_token),
+            sent=(*snapshot.sent, *sent)[-SENT_LIMIT:],
         ),
         parts,
     )

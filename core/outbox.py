@@ -6,7 +6,7 @@ Nothing here sends: `delivery.py` does, and notes it by these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -36,14 +36,29 @@ def parts_of(
     return (replace(parts[0], reply_to=reply_to), *parts[1:]) if parts else ()
 
 
-def on_screen(parts: tuple[Outbound, ...], turn: Turn) -> tuple[Outbound, ...]:
-    """Part i becomes the message that shows it already; surplus messages are deleted."""
+def on_screen(
+    parts: tuple[Outbound, ...], turn: Turn, standing: Mapping[str, str]
+) -> tuple[tuple[Outbound, ...], tuple[Sent, ...]]:
+    """Part i becomes the message that shows it already; surplus messages are deleted.
+
+    :param standing: what messages say, by id
+    :return: what is left to send, and what need not be: it stands there as it is
+    """
+    texts = [part for part in parts if part.file is None]
     paired = tuple(
         replace(part, replaces=turn.shown[index]) if index < len(turn.shown) else part
-        for index, part in enumerate(parts)
+        for index, part in enumerate(texts)
     )
-    surplus = replace(turn, shown=turn.shown[len(parts) :])
-    return paired + retractions(surplus, turn.execution)
+    sent = tuple(
+        Sent(part.id, (part.replaces,))
+        for part in paired
+        if part.replaces and standing.get(part.replaces) == part.body
+    )
+    done = {each.part for each in sent}
+    left = tuple(part for part in paired if part.id not in done)
+    surplus = replace(turn, shown=turn.shown[len(texts) :])
+    files = tuple(part for part in parts if part.file is not None)
+    return left + files + retractions(surplus, turn.execution), sent
 
 
 def retractions(turn: Turn | None, name: str) -> tuple[Outbound, ...]:

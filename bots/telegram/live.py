@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, Protocol
 
 from telegram.error import BadRequest, Forbidden, InvalidToken, RetryAfter
@@ -133,7 +133,7 @@ class Growing:
         self._text = ""
         self._changed = asyncio.Event()
         self._visible = bool(shown)
-        self._making: asyncio.Task[None] | None = None
+        self._making: asyncio.Task[float | None] | None = None
         self._typing: Typing | None = Typing(surface.type, clock, showing)
         self._task = asyncio.create_task(self._grow(), name=f"live {key}")
 
@@ -150,6 +150,9 @@ class Growing:
             await asyncio.wait([self._making])
         await self._stop_typing()
         return tuple(self._ids)
+
+    def standing(self) -> Mapping[str, str]:
+        return {id: self._bodies[at] for at, id in enumerate(self._ids) if at in self._bodies}
 
     async def _grow(self) -> None:
         pause: float | None = DRAFT_SECONDS if self._drafts else EDIT_SECONDS
@@ -202,13 +205,20 @@ class Growing:
                 self._changed.set()
                 return BUSY_SECONDS
             if index < len(self._ids):
+                # Until it is answered nobody knows what the message says.
+                self._bodies.pop(index, None)
                 try:
                     await self._surface.edit(self._ids[index], body)
                 finally:
                     self._showing.left("edit")
                 self._bodies[index] = body
-            elif not await self._say(index, body):
-                return None
+            else:
+                stalled = await self._say(index, body)
+                if stalled is None:
+                    return None
+                if stalled:
+                    self._changed.set()
+                    return stalled
             self._visible = True
             await self._stop_typing()
         return EDIT_SECONDS
@@ -240,23 +250,27 @@ class Growing:
         self._bodies.clear()
         self._changed.set()
 
-    async def _say(self, index: int, body: str) -> bool:
-        """A new message, and a note of it. Not stopped in the middle: what has left has left."""
+    async def _say(self, index: int, body: str) -> float | None:
+        """A new message, and a note of it. Not stopped in the middle: what has left has left.
+
+        :return: 0 when it is there, seconds until it may be tried again, None: it may not
+        """
         said = asyncio.create_task(self._make(index, body))
         self._making = said
-        await asyncio.shield(said)
+        stalled = await asyncio.shield(said)
         self._making = None
-        return len(self._ids) > index
+        return stalled
 
-    async def _make(self, index: int, body: str) -> None:
+    async def _make(self, index: int, body: str) -> float | None:
         try:
             message_id = await self._surface.say(body)
         except Exception as error:
-            told = failure(error, self._key)
-            if isinstance(told, TryLater):
-                await self._wait_as_told(told.seconds)
             emit("telegram.live", self._key, level=logging.DEBUG, why=why(error))
-            return
+            told = failure(error, self._key)
+            if not isinstance(told, TryLater):
+                return None
+            await self._wait_as_told(told.seconds)
+            return told.seconds
         finally:
             self._showing.left("edit")
         self._ids.append(message_id)
@@ -267,9 +281,11 @@ class Growing:
             # /stop or /reset came meanwhile, and knows nothing of this message.
             self._ids.pop()
             await self._take_back(message_id)
+            return None
         except StoreError as error:
             # The commit names it once more, with what `close` tells; a crash before that would not.
             trouble("telegram.unnoted", self._key, why=str(error))
+        return 0.0
 
     async def _wait_as_told(self, seconds: float) -> None:
         try:

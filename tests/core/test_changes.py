@@ -570,6 +570,30 @@ def test_part_i_becomes_the_message_that_shows_it_and_surplus_ones_are_deleted()
     assert [part.replaces for part in more] == ["s1", "s2", "s3", None]
 
 
+def test_what_stands_there_as_it_is_to_read_is_not_sent_again() -> None:
+    snapshot = shown(started(accepted(begun(), "1")), "s1", "s2", "s3", "s4")
+    standing = {"s1": "one", "s2": "two, but", "s4": "of no part"}
+    after = changes.commit(
+        snapshot,
+        fence_of(snapshot),
+        [said("answer")],
+        ["one", "two", "three"],
+        USAGE,
+        3,
+        standing=standing,
+    )
+    assert after.outbox == (
+        Outbound("x1.1", "two", "sending", replaces="s2"),
+        Outbound("x1.2", "three", "waiting", replaces="s3"),
+        Outbound("x1.-s4", None, "waiting", replaces="s4"),
+    )
+    assert after.sent == (Sent("x1.0", ("s1",)),)
+    whole = changes.commit(
+        snapshot, fence_of(snapshot), [said("answer")], ["one"], USAGE, 3, standing={"s1": "one"}
+    )
+    assert [part.body for part in whole.outbox] == [None, None, None]
+
+
 def test_stop_reset_and_an_apology_take_back_what_is_shown() -> None:
     snapshot = shown(started(accepted(begun(), "1")), "s1", "s2")
     fence = fence_of(snapshot)

@@ -695,6 +695,26 @@ async def test_an_answer_is_spaced_from_what_was_shown_of_it() -> None:
             assert house.screen.shown == ["one", "two"][:upto]
 
 
+async def test_what_was_shown_to_the_end_is_not_sent_again() -> None:
+    class Grown(Quiet):
+        async def close(self) -> tuple[str, ...]:
+            return ("s1", "s2")
+
+        def standing(self) -> dict[str, str]:
+            return {"s1": "one", "s2": "tw"}
+
+    class Shows(Screen):
+        def live(
+            self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing
+        ) -> Live:
+            return Grown()
+
+    async with House("one|two", screen=Shows()) as house:
+        await house.says("hi")
+        assert house.screen.shown == ["two"]
+        assert not (await house.snapshot()).unfinished
+
+
 async def test_an_unknown_outcome_is_sent_again_as_uncertain() -> None:
     async with House("one") as house:
         house.screen.script = [OutcomeUnknown("no answer")]

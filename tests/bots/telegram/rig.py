@@ -188,4 +188,5 @@ class Rig:
             if due is None:
                 await asyncio.sleep(0.001)
             else:
-                self.clock.advance(max(0.0, due - self.clock.monotonic()))
+                # A little at least: a sleep may be shorter than what a float of this size can tell.
+                self.clock.advance(max(1e-6, due - self.clock.monotonic()))

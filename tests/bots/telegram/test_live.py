@@ -15,7 +15,7 @@ from bots.telegram.live import Growing
 from core.adapter import Showing
 from core.errors import Fenced, StoreUnavailable
 from core.messages import Inbound, Outbound, Sender
-from playground.telegram import Answer, Chat, Delay, Person, ResetAfter, Telegram
+from playground.telegram import Answer, Chat, Delay, Fault, Person, ResetAfter, Telegram
 from tests.bots.contract import Desk, running
 from tests.bots.showing import Leave
 from tests.bots.telegram.test_adapter import key, make
@@ -38,6 +38,19 @@ class Stage:
         self.adapter = adapter
         self.clock = clock
         self.leave = Leave()
+        self.busy = 0
+        request = adapter._bot.request
+        request.do_request = self._counted(request.do_request)  # type: ignore[method-assign]
+
+    def _counted(self, function: Any) -> Any:
+        async def counted(*arguments: Any, **keywords: Any) -> Any:
+            self.busy += 1
+            try:
+                return await function(*arguments, **keywords)
+            finally:
+                self.busy -= 1
+
+        return counted
 
     def live(
         self, place: Person | Chat, shown: tuple[str, ...] = (), showing: Showing | None = None
@@ -48,13 +61,19 @@ class Stage:
         assert isinstance(live, Growing)
         return live
 
-    async def until(self, done: Any) -> None:
-        """Let time pass until it is so."""
-        async with asyncio.timeout(5):
+    async def until(self, done: Any, *, answered: bool = True) -> None:
+        """Let time pass until it is so.
+
+        :param answered: and until the adapter has heard what became of its requests
+        """
+        async with asyncio.timeout(10):
             while not done():
                 await settle()
                 self.clock.advance(0.1)
                 await asyncio.sleep(0.002)
+            while answered and self.busy:  # noqa: ASYNC110 (nobody tells)
+                await asyncio.sleep(0.002)
+            await settle()
 
     async def passes(self, seconds: float) -> None:
         for _ in range(round(seconds * 10)):
@@ -236,8 +255,45 @@ async def test_a_flood_wait_for_a_new_message(on: Stage) -> None:
     live = on.live(group)
     live.show(LONG)
     await on.until(lambda: on.leave.waits)
-    assert await live.close() == ()
     assert on.telegram.sent(group) == []
+    asked = on.clock.monotonic()
+    await on.until(lambda: on.telegram.texts(group) == [LONG.strip()])
+    assert on.clock.monotonic() - asked >= 9
+    assert len(await live.close()) == 1
+
+
+async def test_closing_in_a_flood_wait(on: Stage) -> None:
+    group = on.telegram.group("Friends")
+    on.telegram.fault("sendMessage", Answer(429, retry_after=9))
+    live = on.live(group)
+    live.show(LONG)
+    await on.until(lambda: on.leave.waits)
+    assert await live.close() == ()
+    assert on.telegram.sent(group) == [] and live.standing() == {}
+
+
+async def test_what_stands_there_is_known_to_the_letter(on: Stage) -> None:
+    group = on.telegram.group("Friends")
+    live = on.live(group)
+    live.show(LONG * 100)
+    await on.until(lambda: len(on.telegram.texts(group)) == 2)
+    ids = await live.close()
+    assert live.standing() == dict(zip(ids, on.adapter.render(LONG * 100), strict=True))
+
+
+@pytest.mark.parametrize("fault", [ResetAfter(), Delay(0.3), Answer(502, html=True)])
+async def test_after_an_edit_of_unknown_outcome_nobody_knows_what_it_says(
+    on: Stage, fault: Fault
+) -> None:
+    group = on.telegram.group("Friends")
+    live = on.live(group)
+    live.show(LONG)
+    await on.until(lambda: on.telegram.texts(group))
+    on.telegram.fault("editMessageText", fault)
+    live.show(LONG * 2)
+    await on.until(lambda: "editMessageText" in on.methods(), answered=False)
+    assert len(await live.close()) == 1
+    assert live.standing() == {}
 
 
 async def test_after_an_unknown_outcome_no_more_is_shown(on: Stage) -> None:
@@ -290,7 +346,7 @@ async def test_closing_waits_for_what_has_left(on: Stage) -> None:
     on.telegram.fault("sendMessage", Delay(0.3))
     live = on.live(group)
     live.show(LONG)
-    await on.until(lambda: on.telegram.calls)
+    await on.until(lambda: on.telegram.calls, answered=False)
     left = await live.close()
     (sent,) = on.telegram.sent(group)
     assert left == (str(sent.message_id),)

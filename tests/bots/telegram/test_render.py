@@ -506,6 +506,41 @@ def test_every_word_appears(markdown: str) -> None:
     assert all(word in shown or word in " ".join(hidden) for word in words(cleaned))
 
 
+FAMILY = "👨‍👩‍👧‍👦"
+
+
+@given(st.lists(st.integers(1, 60), min_size=200, max_size=400))
+@settings(max_examples=60, deadline=None)
+def test_no_grapheme_link_or_block_of_code_is_cut(lengths: list[int]) -> None:
+    """Whatever the distances are at which they stand, each of them is in one part."""
+    written = [
+        {
+            0: f"{FAMILY * 3} ",
+            1: f"[label {number}](https://e.org/{number}) ",
+            2: f"\n\n```py\nfirst {number}\n{'y' * length}\nlast {number}\n```\n\n",
+            3: f"**bold {number}** ",
+        }[number % 4]
+        + "x" * length
+        for number, length in enumerate(lengths)
+    ]
+    parts = messages(" ".join(written))
+    assert len(parts) > 1
+    shown = [part["text"] for part in parts]
+    marked = [one for part in parts for one in entities(part)]
+    assert "".join(shown).count(FAMILY) == 3 * len(range(0, len(lengths), 4))
+    assert sum(text.count(FAMILY) for text in shown) == 3 * len(range(0, len(lengths), 4))
+    for number, length in enumerate(lengths):
+        if number % 4 == 1:
+            (link,) = [one for one in marked if one.argument == f"https://e.org/{number}"]
+            assert link.text == f"label {number}"
+            assert any(f"label {number} (e.org)" in text for text in shown)
+        elif number % 4 == 2:
+            code = f"first {number}\n{'y' * length}\nlast {number}"
+            assert Entity("pre", code, "py") in marked
+        elif number % 4 == 3:
+            assert Entity("bold", f"bold {number}") in marked
+
+
 @given(LONG)
 @settings(deadline=None)
 def test_parts_are_few(markdown: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bots.telegram.render import render
 from bots.telegram.unfinished import closed
+from tests.bots.telegram.long import long_answer, words_of
+from tests.bots.telegram.test_render import LONG, MARKUP, check
 
 
 @pytest.mark.parametrize(
@@ -96,3 +98,21 @@ def test_it_never_takes_a_word(written: str) -> None:
     if "](" not in written:
         assert kept == words
     assert closed(closed(written)) is not None
+
+
+@given(MARKUP | LONG, st.floats(0, 1))
+@settings(deadline=None)
+def test_whatever_has_come_so_far_telegram_takes_it(markdown: str, share: float) -> None:
+    for body in render(closed(markdown[: round(len(markdown) * share)])):
+        check(json.loads(body))
+
+
+@given(st.integers(0, 20), st.floats(0, 1))
+@settings(max_examples=30, deadline=None)
+def test_of_a_long_answer_all_that_has_come_is_shown_in_order(seed: int, share: float) -> None:
+    markdown = long_answer(seed, 12_000)
+    come = markdown[: round(len(markdown) * share)]
+    seen = words_of("\n".join(json.loads(body)["text"] for body in render(closed(come))))
+    whole = [f"w{number}" for number in range(1, len(seen) + 1)]
+    # The last one may be half a word, or still within the address of a link.
+    assert seen[:-1] == whole[:-1] and len(seen) >= len(words_of(come)) - 3
