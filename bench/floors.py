@@ -1,9 +1,8 @@
 """The limit of the machine: bare sqlite3 that saves the same and checks nothing.
 
-Everything is encoded before the clock starts. Four transactions a turn as in chinwag (accepted,
-started, committed, delivered), write-ahead log, synchronous=FULL; rows in order of arrival with an
-index on their place, and a head row of the size that chinwag's snapshot has. What chinwag does
-besides is not here: checksums, savepoints, ids seen, the index of unfinished conversations,
+Everything is encoded before the clock starts (`rows.py`). Four transactions a turn as in chinwag
+(accepted, started, committed, delivered), write-ahead log, synchronous=FULL. What chinwag does
+besides is not here: working out what has changed and what goes where, looking at checksums,
 erasing what is deleted.
 """
 
@@ -12,46 +11,18 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
-from bench.ours import heads
-from bench.said import Exchange, in_window
-from bench.subject import Seen, Turn, Wrong
-from core.memory import BOT_MEMORY
+from bench import rows
+from bench.rows import Job, Loaded, Place, Summed, T, Values, alone, found_in, next_window
+from bench.said import Exchange
+from bench.subject import Seen, Turn
 
 BATCH: Final = 256  # saves that share a transaction, at most
-
-T = TypeVar("T")
-Job = Callable[[sqlite3.Connection], T]
-
-TABLES: Final = """
-    CREATE TABLE IF NOT EXISTS sessions(
-        id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
-        next_seq INTEGER NOT NULL, window INTEGER NOT NULL, unfinished INTEGER NOT NULL,
-        head BLOB NOT NULL
-    );
-    CREATE TABLE IF NOT EXISTS messages(
-        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL
-    );
-    CREATE UNIQUE INDEX IF NOT EXISTS place ON messages(session, seq);
-"""
-
-
-class Place(NamedTuple):
-    """What is known of a chat before its turn: the columns beside its head."""
-
-    id: int
-    revision: int
-    next_seq: int
-    window: int
-
-
-# A chat, and the rows of its window unless nothing was read.
-Loaded = tuple[Place, list[tuple[int, bytes]] | None]
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -61,121 +32,26 @@ def connect(path: Path) -> sqlite3.Connection:
     return database
 
 
-def place_of(database: sqlite3.Connection, key: str) -> tuple[Place, bytes] | None:
-    row = database.execute(
-        "SELECT id, revision, next_seq, window, head FROM sessions WHERE key = ?", (key,)
-    ).fetchone()
-    return (Place(*row[:4]), row[4]) if row else None
-
-
-def rows_of(database: sqlite3.Connection, place: Place) -> list[tuple[int, bytes]]:
-    return database.execute(
-        "SELECT seq, body FROM messages WHERE session = ? AND seq >= ? ORDER BY seq",
-        (place.id, place.window),
-    ).fetchall()
-
-
-def load(database: sqlite3.Connection, key: str) -> Loaded | None:
-    """The head and the rows of the window."""
-    found = place_of(database, key)
-    return (found[0], rows_of(database, found[0])) if found else None
-
-
-def add(database: sqlite3.Connection, key: str, head: bytes) -> Place:
-    """A new chat."""
-    cursor = database.execute(
-        "INSERT INTO sessions(key, revision, next_seq, window, unfinished, head) "
-        "VALUES(?, 1, 1, 1, 1, ?)",
-        (key, head),
-    )
-    assert cursor.lastrowid is not None
-    return Place(cursor.lastrowid, 1, 1, 1)
-
-
-def save(
-    database: sqlite3.Connection,
-    place: Place,
-    head: bytes,
-    rows: Sequence[bytes] = (),
-    *,
-    window: int | None = None,
-    unfinished: bool = True,
-) -> Place:
-    """New rows and the head; by compare-and-set."""
-    database.executemany(
-        "INSERT INTO messages(session, seq, body) VALUES(?, ?, ?)",
-        [(place.id, place.next_seq + index, row) for index, row in enumerate(rows)],
-    )
-    after = Place(
-        place.id,
-        place.revision + 1,
-        place.next_seq + len(rows),
-        place.window if window is None else window,
-    )
-    changed = database.execute(
-        "UPDATE sessions SET revision = ?, next_seq = ?, window = ?, unfinished = ?, head = ? "
-        "WHERE id = ? AND revision = ?",
-        (*after[1:], unfinished, head, place.id, place.revision),
-    ).rowcount
-    if changed != 1:
-        raise Wrong(f"session {place.id}: somebody else saved it")
-    return after
-
-
-def alone(job: Job[T]) -> Job[T]:
-    """In a transaction of its own."""
-
-    def run(database: sqlite3.Connection) -> T:
-        database.execute("BEGIN IMMEDIATE")
-        outcome = job(database)
-        database.execute("COMMIT")
-        return outcome
-
-    return run
-
-
-def fill(
-    database: sqlite3.Connection, key: str, said: Sequence[Exchange], *, bounded: bool = True
-) -> None:
-    if not said:
-        return
-    total = 2 * len(said)
-    head = heads(key, said[-1], total - 2)[-1]
-    rows = [row for each in said for row in (each.user_message, each.answer_message)]
-    window = total + 1 - in_window(total) if bounded else 1
-    save(database, add(database, key, head), head, rows, window=window, unfinished=False)
-
-
-def next_window(place: Place) -> int:
-    """What chinwag's window does when one more message joins."""
-    bound, kept = BOT_MEMORY.max_messages, BOT_MEMORY.trim_to
-    assert bound is not None
-    in_it = place.next_seq - place.window
-    return place.next_seq - (kept - 1) // 2 * 2 if in_it + 1 > bound else place.window
-
-
-def seen(loaded: Loaded | None) -> Seen:
-    if loaded is None:
-        return Seen(0)
-    place, rows = loaded
-    if rows is None:
-        return Seen(place.next_seq - 1)
-    last = rows[-1][1].partition(b'"content":')[2][:-1] if rows else None
-    return Seen(place.next_seq - 1, len(rows), last)
-
-
 class Floor:
     """One connection in one worker thread, one hop a load or save: what asyncio code with the
-    standard library alone would do."""
+    standard library alone would do.
 
-    def __init__(self, path: Path) -> None:
+    :param bare: it saves messages and heads, and nothing else; see `rows.py`
+    """
+
+    def __init__(self, path: Path, *, bare: bool = False) -> None:
         self.path = path
+        self._bare = bare
+
+    @property
+    def tables(self) -> str:
+        return rows.TABLES if self._bare else rows.TABLES + rows.BESIDES
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1)
         self._database = await self._loop.run_in_executor(self._thread, connect, self.path)
-        await self.hop(lambda database: database.executescript(TABLES))
+        await self.hop(lambda database: database.executescript(self.tables))
 
     async def close(self) -> None:
         await self.hop(lambda database: database.close())
@@ -185,43 +61,55 @@ class Floor:
         return await self._loop.run_in_executor(self._thread, job, self._database)
 
     async def load(self, key: str) -> Loaded | None:
-        return await self.hop(lambda database: load(database, key))
+        return await self.hop(lambda database: rows.load(database, key))
 
     async def save(self, job: Job[T]) -> T:
         return await self.hop(alone(job))
 
     async def fill(self, key: str, said: Sequence[Exchange]) -> None:
-        await self.save(lambda database: fill(database, key, said))
+        await self.save(lambda database: rows.fill(database, key, said, bare=self._bare))
 
     def ready(self, key: str, said: Exchange, total: int) -> Turn:
-        accepted, started, committed, delivered = heads(key, said, total)
-        asked, answered = (said.user_message,), (said.answer_message,)
+        saves = rows.saves(key, said, total, bare=self._bare)
 
         async def turn() -> Seen:
             loaded = await self.load(key)
             if loaded is None:
-                place = await self.save(lambda database: add(database, key, accepted))
+                place = await self.save(
+                    lambda database: rows.add(database, key, saves.accepted, saves.seen)
+                )
             else:
-                place = await self.step(loaded[0], accepted)
-            place = await self.step(place, started, asked, window=next_window(place))
-            place = await self.step(place, committed, answered)
-            place = await self.step(place, delivered, unfinished=False)
+                place = await self.step(loaded[0], saves.accepted, unfinished=True, seen=saves.seen)
+            place = await self.step(place, saves.started, (saves.asked,), window=next_window(place))
+            place = await self.step(place, saves.committed, (saves.answered,), usage=saves.usage)
+            place = await self.step(place, saves.delivered, unfinished=False)
             self.remember(key, place)
-            return seen(loaded)
+            return found_in(loaded)
 
         return turn
 
     async def step(
         self,
         place: Place,
-        head: bytes,
-        rows: Sequence[bytes] = (),
+        head: Summed,
+        said: Sequence[Summed] = (),
         *,
         window: int | None = None,
-        unfinished: bool = True,
+        unfinished: bool | None = None,
+        seen: tuple[int, bytes] | None = None,
+        usage: Values | None = None,
     ) -> Place:
         def job(database: sqlite3.Connection) -> Place:
-            return save(database, place, head, rows, window=window, unfinished=unfinished)
+            return rows.save(
+                database,
+                place,
+                head,
+                said,
+                window=window,
+                unfinished=unfinished,
+                seen=seen,
+                usage=usage,
+            )
 
         return await self.save(job)
 
@@ -229,7 +117,7 @@ class Floor:
         """A turn is over."""
 
     async def count(self, key: str) -> int:
-        return await self.hop(lambda database: count(database, key))
+        return await self.hop(lambda database: rows.count(database, key))
 
 
 class Append:
@@ -242,34 +130,34 @@ class Append:
 
     async def open(self) -> None:
         self._database = connect(self.path)
-        self._database.executescript(TABLES)
+        self._database.executescript(rows.TABLES)
 
     async def close(self) -> None:
         self._database.close()
 
     async def fill(self, key: str, said: Sequence[Exchange]) -> None:
-        alone(lambda database: fill(database, key, said))(self._database)
+        alone(lambda database: rows.fill(database, key, said, bare=True))(self._database)
 
     def ready(self, key: str, said: Exchange, total: int) -> Turn:
-        head = heads(key, said, total)[-1]
-        rows = (said.user_message, said.answer_message)
+        saves = rows.saves(key, said, total, bare=True)
+        both = (saves.asked, saves.answered)
 
         def append(database: sqlite3.Connection) -> Place:
-            place = self._places.get(key) or add(database, key, head)
-            return save(database, place, head, rows, unfinished=False)
+            place = self._places.get(key) or rows.add(database, key, saves.delivered)
+            return rows.save(database, place, saves.delivered, both, unfinished=False)
 
         async def turn() -> Seen:
             before = self._places.get(key)
             self._places[key] = alone(append)(self._database)
             return Seen(before.next_seq - 1 if before else 0)
 
-        found = place_of(self._database, key)
+        found = rows.place_of(self._database, key)
         if found:
             self._places[key] = found[0]
         return turn
 
     async def count(self, key: str) -> int:
-        return count(self._database, key)
+        return rows.count(self._database, key)
 
 
 class Group(Floor):
@@ -279,8 +167,8 @@ class Group(Floor):
     :param keeps: the history is never read, as if it were in memory
     """
 
-    def __init__(self, path: Path, *, keeps: bool = False) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, *, keeps: bool = False, bare: bool = False) -> None:
+        super().__init__(path, bare=bare)
         self._keeps = keeps
         self._places: dict[str, Place] = {}
         self._waiting: SimpleQueue[tuple[Job[object], asyncio.Future[object]] | None] = (
@@ -290,7 +178,7 @@ class Group(Floor):
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._reader = connect(self.path)
-        self._reader.executescript(TABLES)
+        self._reader.executescript(self.tables)
         self._writer = threading.Thread(target=self._write)
         self._writer.start()
 
@@ -306,7 +194,7 @@ class Group(Floor):
         if self._keeps:
             place = self._places.get(key)
             return (place, None) if place else None
-        return load(self._reader, key)
+        return rows.load(self._reader, key)
 
     async def save(self, job: Job[T]) -> T:
         outcome: asyncio.Future[T] = self._loop.create_future()
@@ -341,16 +229,3 @@ class Group(Floor):
 def _tell(told: Sequence[asyncio.Future[object]], outcomes: Sequence[object]) -> None:
     for future, outcome in zip(told, outcomes, strict=True):
         future.set_result(outcome)
-
-
-def count(database: sqlite3.Connection, key: str) -> int:
-    found = place_of(database, key)
-    if found is None:
-        return 0
-    place, _ = found
-    (rows,) = database.execute(
-        "SELECT count(*) FROM messages WHERE session = ?", (place.id,)
-    ).fetchone()
-    if rows != place.next_seq - 1:
-        raise Wrong(f"{key}: {rows} rows, but its head says {place.next_seq - 1}")
-    return int(rows)

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bench import floors
+from bench import rows
 from bench.floors import Floor
 from bench.measure import evict, median, percentile, resident, size_of
 from bench.ours import NOW, UNBOUNDED, Chinwag, grown, inbound, ref
@@ -94,7 +94,7 @@ async def _load_bytes(
     keys = list(said)
     async with opened(Floor(folder / "db")) as subject:
         for key in keys:
-            await subject.save(partial(floors.fill, key=key, said=said[key], bounded=False))
+            await subject.save(partial(rows.fill, key=key, said=said[key], bounded=False))
         fold(folder)
         gc.collect()
         for number in range(loads):
@@ -140,9 +140,8 @@ def _said(index: int) -> list[Exchange]:
 
 def _build_rows(database: sqlite3.Connection, chats: int) -> None:
     for index in range(chats):
-        floors.fill(database, f"telegram-chat:{index}", _said(index))
+        rows.fill(database, f"telegram-chat:{index}", _said(index))
     database.execute("UPDATE sessions SET unfinished = 1 WHERE id % ? = 0", (UNFINISHED_EVERY,))
-    database.execute("CREATE INDEX to_do ON sessions(key) WHERE unfinished")
 
 
 async def _build_one(subject: Chinwag, index: int) -> None:

@@ -18,11 +18,14 @@ from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Role, Sender
 from core.snapshot import Sent, Snapshot, Usage, encode
 from core.snapshots import Snapshots, first_revision, new_id
+from core.spending import UnsavedRows
 from core.store import SessionRef
+from core.usage import Spent
 from stores.sqlite import SQLiteStore
 
 NOW: Final = 1_800_000_000_000
 UNBOUNDED: Final = ConversationMemory()
+USAGE: Final = Usage(input_tokens=120, output_tokens=180, cache_read_input_tokens=4_000)
 
 Change = Callable[[Snapshot], Snapshot]
 
@@ -37,7 +40,8 @@ class Chinwag:
         self, path: Path, *, keeps: bool = False, memory: ConversationMemory = BOT_MEMORY
     ) -> None:
         self.store = SQLiteStore(path)
-        self.snapshots = Snapshots(self.store, SystemClock(), ref)
+        self._rows = UnsavedRows()
+        self.snapshots = Snapshots(self.store, SystemClock(), ref, self._rows)
         self._keeps = keeps
         self._memory = memory
 
@@ -58,6 +62,7 @@ class Chinwag:
     def ready(self, key: str, said: Exchange, total: int) -> Turn:
         asked = inbound(key, said)
         execution = new_id()
+        used = spent(execution, total)
         accept, start, commit = steps(asked, said, execution, self._memory)
 
         async def change(change: Change) -> Snapshot:
@@ -73,6 +78,7 @@ class Chinwag:
             before = await self.snapshots.load(key)
             await change(accept)
             await change(start)
+            self._rows.add(key, used)
             committed = await change(commit)
             await change(delivery(committed))
             if not self._keeps:
@@ -114,7 +120,6 @@ def steps(
     """An ordinary turn, up to its commit."""
     blocks = (msgspec.Raw(said.answer_blocks),)
     bodies = (said.body,)
-    usage = Usage(input_tokens=120, output_tokens=180, cache_read_input_tokens=4_000)
 
     def accept(before: Snapshot) -> Snapshot:
         return changes.accept(before, asked)
@@ -124,9 +129,25 @@ def steps(
 
     def commit(before: Snapshot) -> Snapshot:
         fence = changes.Fence(before.epoch, execution)
-        return changes.commit(before, fence, blocks, bodies, usage, NOW)
+        return changes.commit(before, fence, blocks, bodies, USAGE, NOW)
 
     return accept, start, commit
+
+
+def spent(execution: str, total: int) -> Spent:
+    """What the answer of a turn has used.
+
+    :param total: messages that the chat has before it
+    """
+    return Spent(
+        execution=execution,
+        call=1,
+        at=NOW + 500 * total,
+        model="claude-sonnet-5-5",
+        usage=USAGE,
+        cost=4_260_000_000,
+        sender="telegram:42",
+    )
 
 
 def delivery(committed: Snapshot) -> Change:

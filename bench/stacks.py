@@ -22,9 +22,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from bench import peers
-from bench.floors import Group, Loaded, add, next_window
+from bench.floors import Group
 from bench.ours import Chinwag, heads
 from bench.outside import TOKEN, Outside, chat_id
+from bench.rows import Loaded, Summed, add, next_window
 from bench.said import Exchange
 from bench.subject import Wrong
 from bots.app import serve
@@ -267,7 +268,7 @@ class _ByHand(_Stored):
     """One task a message; bare sqlite3 with group commit, the four saves of a turn by hand."""
 
     def __init__(self, folder: Path, outside: Outside) -> None:
-        super().__init__(partial(Group, folder / "db"))
+        super().__init__(partial(Group, folder / "db", bare=True))
         self._outside = outside
         self._turns: set[asyncio.Task[None]] = set()
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -276,7 +277,8 @@ class _ByHand(_Stored):
         self._store = self._make()
         await self._store.open()
         # What the saves hold beside the messages is of one size, whatever was said.
-        self._heads = heads("telegram-chat:1", Exchange(0, "x" * 140, "x" * 735), 20)
+        said = Exchange(0, "x" * 140, "x" * 735)
+        self._heads = [Summed(head) for head in heads("telegram-chat:1", said, 20)]
         self._polling = asyncio.create_task(self._poll())
 
     async def close(self) -> None:
@@ -315,10 +317,10 @@ class _ByHand(_Stored):
         if loaded is None:
             place = await self._store.save(lambda database: add(database, key, accepted))
         else:
-            place = await self._store.step(loaded[0], accepted)
-        place = await self._store.step(place, started, (asked,), window=next_window(place))
+            place = await self._store.step(loaded[0], accepted, unfinished=True)
+        place = await self._store.step(place, started, (Summed(asked),), window=next_window(place))
         said = "".join(await self._ask(plain_body(_rows(loaded), asked)))
-        place = await self._store.step(place, committed, (message_of("assistant", said),))
+        place = await self._store.step(place, committed, (Summed(message_of("assistant", said)),))
         await self._send(chat, said)
         await self._store.step(place, delivered, unfinished=False)
 
