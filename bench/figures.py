@@ -36,7 +36,7 @@ GROWTH: Final = 500  # turns after which a chat has 1,000 messages
 
 def turn(bench: Bench) -> Figure:
     runs: defaultdict[tuple[str, int], list[Numbers]] = defaultdict(list)
-    stores = ("floor", "chinwag", "append")
+    stores = ("bare floor", "floor", "chinwag", "append")
     specs = {
         (who, history): _turns(who, history, bench.effort.turns)
         for history in HISTORIES
@@ -48,7 +48,9 @@ def turn(bench: Bench) -> Figure:
     goals = []
     for history in HISTORIES:
         ours, floor = runs["chinwag", history], runs["floor", history]
-        goals.append(_against_floor(f"p50 at {history:,} messages", ours, floor, "p50", 1.5, ms))
+        bare = runs["bare floor", history]
+        what = f"p50 at {history:,} messages"
+        goals.append(_against_floor(what, ours, floor, "p50", 1.5, ms, bare))
     first, last = HISTORIES[0], HISTORIES[-1]
     growth = ratio(runs["chinwag", last], runs["chinwag", first], "p50")
     floor_ratio = ratio(runs["floor", last], runs["floor", first], "p50")
@@ -64,7 +66,8 @@ def turn(bench: Bench) -> Figure:
     for history in HISTORIES:
         ours, floor = runs["chinwag", history], runs["floor", history]
         what = f"written per turn at {history:,} messages"
-        goals.append(_against_floor(what, ours, floor, "written", 1.5, size))
+        bare = runs["bare floor", history]
+        goals.append(_against_floor(what, ours, floor, "written", 1.5, size, bare))
     rows = []
     for history in HISTORIES:
         for who in stores:
@@ -85,10 +88,13 @@ def turn(bench: Bench) -> Figure:
         "One turn after the other, each with a load of the window (40 messages at most) that finds "
         "nothing in memory, and the four saves of an ordinary turn: accepted, started, committed, "
         "delivered, each durable before the next one begins. The floor is the standard library's "
-        "sqlite3 in one worker thread, making the same four transactions with rows and heads that "
-        "were encoded beforehand. *append* is one transaction with both messages, in the event "
-        "loop's own thread, history never read: the least that a durable turn can cost, not a way "
-        "to build a bot. At 0 messages each turn is the first one of its chat.",
+        "sqlite3 in one worker thread, making the same four transactions with the same rows, all "
+        "encoded beforehand: heads and messages with their checksums, the ids seen, what the model "
+        "call used, the index of unfinished conversations. The *bare floor* leaves all of these "
+        "out but heads and messages: it would answer a message twice, and could not say what it "
+        "has cost. *append* is one transaction with both messages, in the event loop's own thread, "
+        "history never read: the least that a durable turn can cost, not a way to build a bot. At "
+        "0 messages each turn is the first one of its chat.",
         goals,
         ("messages", "store", "p50", "p99", "CPU", "written", "database"),
         rows,
@@ -108,13 +114,20 @@ def _against_floor(
     name: str,
     bound: float,
     show: Callable[[float], str],
+    bare: Sequence[Numbers] = (),
 ) -> Goal:
+    """
+    :param bare: runs of the bare floor, to be told beside it
+    """
     against = ratio(ours, floor, name)
+    beside = f"floor {show(middle(floor, name))}"
+    if bare:
+        beside += f"; bare {show(middle(bare, name))}, {times(ratio(ours, bare, name))}"
     return Goal(
         what,
         f"<= {bound:g}x floor",
         show(middle(ours, name)),
-        f"floor {show(middle(floor, name))}",
+        beside,
         times(against),
         at_most(against, bound),
     )
@@ -187,15 +200,17 @@ def load(bench: Bench) -> Figure:
 def written(bench: Bench) -> Figure:
     runs: defaultdict[str, list[Numbers]] = defaultdict(list)
     for _ in range(bench.effort.rounds):
-        for who in ("floor", "chinwag"):
+        for who in ("bare floor", "floor", "chinwag"):
             runs[who].append(bench.run(Spec(kind="turns", who=who, turns=GROWTH)))
-        for who in ("group", "chinwag"):
+        for who in ("bare group", "group", "chinwag"):
             many_at_once = Spec(kind="crowd", who=who, chats=50, turns=50)
             runs[f"{who}, 50 chats"].append(bench.run(many_at_once))
     alone, floor = runs["chinwag"], runs["floor"]
     many, group = runs["chinwag, 50 chats"], runs["group, 50 chats"]
     goals = [
-        _against_floor("written per turn, one chat", alone, floor, "written", 1.5, size),
+        _against_floor(
+            "written per turn, one chat", alone, floor, "written", 1.5, size, runs["bare floor"]
+        ),
         _or_floor(
             "written per turn, 50 chats at once",
             ("<= 8 KB", at_most(middle(many, "written"), 8_000)),
@@ -252,8 +267,16 @@ def crowd(bench: Bench) -> Figure:
     spec = Spec(kind="crowd", who="group", chats=chats, turns=each)
     ours = replace(spec, who="chinwag")
     groups = (
-        {"group": spec, "chinwag": ours, few: replace(ours, descriptors=FEW_DESCRIPTORS)},
-        {name: replace(spec, who=name) for name in ("group, kept", "chinwag, kept")},
+        {
+            "bare group": replace(spec, who="bare group"),
+            "group": spec,
+            "chinwag": ours,
+            few: replace(ours, descriptors=FEW_DESCRIPTORS),
+        },
+        {
+            name: replace(spec, who=name)
+            for name in ("bare group, kept", "group, kept", "chinwag, kept")
+        },
     )
     for _ in range(bench.effort.rounds):
         for group in groups:
@@ -262,6 +285,8 @@ def crowd(bench: Bench) -> Figure:
     goals = []
     for name, floor in (("chinwag", "group"), (few, "group"), ("chinwag, kept", "group, kept")):
         share = ratio(runs[name], runs[floor], "per_second")
+        bare = runs[f"bare {floor}"]
+        of_bare = ratio(runs[name], bare, "per_second")
         failed = sum(run["failed"] for run in runs[name])
         lost = sum(run["lost"] for run in runs[name])
         stall = middle(runs[name], "stall")
@@ -270,7 +295,8 @@ def crowd(bench: Bench) -> Figure:
                 f"{name}: turns per second",
                 ">= 50 % of the floor",
                 fixed(middle(runs[name], "per_second")),
-                f"{floor} {fixed(middle(runs[floor], 'per_second'))}",
+                f"{floor} {fixed(middle(runs[floor], 'per_second'))}; "
+                f"bare {fixed(middle(bare, 'per_second'))}, {of_bare:.0%}",
                 f"{share:.0%}",
                 at_least(share, 0.5),
             ),
@@ -289,7 +315,8 @@ def crowd(bench: Bench) -> Figure:
         f"{chats} chats at once, {each} turns each",
         "The same turns, all chats at once in one process. The floor is a thread that writes "
         "whatever waits in one transaction (*group*), with loads on a second connection in the "
-        "loop's own thread. *kept*: nothing is loaded, for the conversations are still in memory. "
+        "loop's own thread; it writes the same rows, and *bare* only heads and messages, as above. "
+        "*kept*: nothing is loaded, for the conversations are still in memory. "
         "A stall is how late the event loop was at worst. *Lost* counts turns that were "
         "acknowledged and are not there when the database is opened again.",
         goals,

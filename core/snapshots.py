@@ -83,7 +83,7 @@ class Snapshots:
             unknown, and the next load asks the store
         """
         while True:
-            before = await self.load(key)
+            before = self._cached.get(key) or await self.load(key)
             after = change(before)
             if after is before or after is None:
                 return before, False
@@ -103,10 +103,11 @@ class Snapshots:
             except StaleSnapshot:
                 continue
             finally:
-                newest = self._ended(key, call)
+                newest = self._newest.get(key) is call
                 # What somebody read meanwhile may be older than this.
                 self.forget(key)
-            self._rows.saved(key, after.spent)
+            if after.spent:
+                self._rows.saved(key, after.spent)
             after = stored(after)
             if newest:
                 self._remember(key, after)
@@ -116,7 +117,8 @@ class Snapshots:
         """Nothing of this key is kept in memory any more, and what is being read is read again."""
         self._cached.pop(key, None)
         self._newest.pop(key, None)
-        self._loading.pop(key, None)
+        if self._loading:
+            self._loading.pop(key, None)
 
     def forget_all(self, which: Callable[[str], bool]) -> None:
         known = (*self._cached, *self._newest, *self._loading)
@@ -155,7 +157,7 @@ class Snapshots:
 
     def _mark_fresh(self, key: str, before: Snapshot | None, after: Snapshot) -> None:
         """Before the save: should its outcome stay unknown, the part was not sent all the same."""
-        part = after.next_part
+        part = after.next_part if after.outbox else None
         if part is None or part.state != "sending":
             self._fresh.pop(key, None)
             return

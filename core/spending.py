@@ -48,7 +48,8 @@ class UnsavedRows:
         self._rows.setdefault(key, {})[row.execution, row.call] = row
 
     def of(self, key: str) -> tuple[Spent, ...]:
-        return tuple(self._rows.get(key, {}).values())
+        rows = self._rows.get(key)
+        return tuple(rows.values()) if rows else ()
 
     def saved(self, key: str, rows: Iterable[Spent]) -> None:
         """These need not be saved again; what they became meanwhile must."""

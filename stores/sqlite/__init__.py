@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -207,19 +208,19 @@ class SQLiteStore:
 
     # ------------------------------------------------------------------ the two connections
 
-    async def _read(self, read: Work[T]) -> T:
+    def _read(self, read: Work[T]) -> Future[T]:
         if self._reads is None:
             raise StoreUnavailable(f"{self.path}: the store is not open")
-        return await self._reads.do(read)
+        return self._reads.do(read)
 
     async def _fetch(self, sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
         return await self._read(lambda database: database.execute(sql, values).fetchall())
 
-    async def _write(self, write: Work[T]) -> T:
+    def _write(self, write: Work[T]) -> Future[T]:
         if self._writes is None:
             why = "opened for reading only" if self._reads else "not open"
             raise StoreUnavailable(f"{self.path}: the store is {why}")
-        return await self._writes.do(write)
+        return self._writes.do(write)
 
 
 class SQLiteNotes:

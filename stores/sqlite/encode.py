@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -100,10 +101,12 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def prepare(snapshot: Snapshot) -> Prepared:
     """Everything that can be done before a transaction is open."""
-    steps = snapshot.turn.steps if snapshot.turn else ()
-    turn = replace(snapshot.turn, steps=()) if snapshot.turn else None
+    turn = snapshot.turn
+    steps = turn.steps if turn else ()
+    if turn and steps:
+        turn = replace(turn, steps=())
     bare = replace(snapshot, messages=(), seen=(), turn=turn, erase=(), spent=(), rewritten=())
-    runs = _runs(snapshot.messages) + _runs(steps)
+    runs = _runs(snapshot.messages, ascending=_ascend(snapshot.spans)) + _runs(steps)
     head = _encode(_Written(bare, runs, len(steps)))
     bodies: dict[str, bytes] = {}
     for size, length in SHED:
@@ -163,16 +166,26 @@ def _shed(
     return _encode(_Written(bare, runs, steps, tuple(away))), bodies
 
 
-def _runs(rows: Sequence[Message]) -> tuple[Span, ...]:
-    """The rows' numbers as ranges, in their order."""
+def _ascend(spans: Sequence[Span]) -> bool:
+    """Whether what is read later was written later: neither a summary stands in front of older
+    rows, nor was anything appended while a turn was under way."""
+    return len(spans) < 2 or all(one[1] < next[0] for one, next in pairwise(spans))
+
+
+def _runs(rows: Sequence[Message], *, ascending: bool = True) -> tuple[Span, ...]:
+    """The rows' numbers as ranges, in their order.
+
+    :param ascending: so that the first and the last can say all; to look at each would fetch it
+        from memory
+    """
     if not rows:
         return ()
-    first = rows[0].seq
-    seqs = [row.seq for row in rows]
-    if seqs == list(range(first, first + len(seqs))):
-        return ((first, seqs[-1]),)
+    first, last = rows[0].seq, rows[-1].seq
+    if ascending and last - first + 1 == len(rows):
+        return ((first, last),)
     runs: list[Span] = []
-    for seq in seqs:
+    for row in rows:
+        seq = row.seq
         if runs and runs[-1][1] + 1 == seq:
             runs[-1] = (runs[-1][0], seq)
         else:

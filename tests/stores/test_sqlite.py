@@ -789,7 +789,7 @@ async def test_closing_waits_for_what_is_being_written(path: Path) -> None:
         return "done"
 
     async with SQLiteStore(path) as store:
-        write = asyncio.create_task(store._write(slowly))
+        write = store._write(slowly)
         assert await asyncio.to_thread(began.wait, 5)
     assert await write == "done"
 
