@@ -209,6 +209,22 @@ def _without(ranges: Sequence[Span], taken: Sequence[Span]) -> tuple[Span, ...]:
     return tuple(left)
 
 
+def head_checksum(key: str, head: bytes) -> int:
+    """Of a head and its place: an index that leads to another conversation is damaged, too."""
+    return zlib.crc32(head, zlib.crc32(key.encode()))
+
+
+def seed(session: int) -> int:
+    """What the checksums of a session's rows begin with; the seq is added. As for heads."""
+    # Far from each other, so that no seq leads from one session to the next. crc32 takes the last
+    # 32 bits of it.
+    return session * 2_654_435_761
+
+
+def row_checksum(session: int, seq: int, about: bytes, blocks: bytes) -> int:
+    return zlib.crc32(blocks, zlib.crc32(about, seed(session) + seq))
+
+
 def digest(body: bytes) -> str:
     return blake2b(body, digest_size=16).hexdigest()
 

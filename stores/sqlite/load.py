@@ -1,8 +1,8 @@
 """A conversation read and put together again, each part held against its checksum. Sync, and
 inside a transaction that is open already, so that all queries see one state.
 
-Every query is fetched to its end at once. A cursor that an error left half-way would live on in
-the error's traceback, and with it the state of the database that it saw: COMMIT does not end that.
+No cursor is left half-way. One that an error left so would live on in the error's traceback, and
+with it the state of the database that it saw: COMMIT does not end that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain
 from typing import Any, Final
 
@@ -21,7 +21,17 @@ from core.errors import SnapshotUnreadable
 from core.messages import Message, Role
 from core.snapshot import Snapshot, Span
 from core.snapshot import decode as decode_snapshot
-from stores.sqlite.encode import PER_ROW, RING, ROWS, Away, Head, checksum, digest
+from stores.sqlite.encode import (
+    PER_ROW,
+    RING,
+    ROWS,
+    Away,
+    Head,
+    checksum,
+    digest,
+    head_checksum,
+    seed,
+)
 
 _decode_head: Final = msgspec.json.Decoder(Head).decode
 _decode_about: Final = msgspec.json.Decoder(
@@ -88,7 +98,7 @@ def _load(database: sqlite3.Connection, key: str) -> Snapshot | None:
 
 def _read_head(key: str, encoded: bytes, crc: int) -> tuple[Head, Snapshot]:
     """The head, and the snapshot as far as it holds it."""
-    if zlib.crc32(encoded) != crc:
+    if head_checksum(key, encoded) != crc:
         raise SnapshotUnreadable(f"{key}: the checksum of its head is wrong")
     head = _decode_head(encoded)
     return head, decode_snapshot(bytes(head.snapshot))
@@ -108,17 +118,20 @@ def _merged(runs: Iterable[Span]) -> list[Span]:
 def _read_run(
     database: sqlite3.Connection, key: str, session: int, first: int, last: int
 ) -> list[Message]:
-    rows = database.execute(
+    cursor = database.execute(
         "SELECT about, blocks, crc FROM messages WHERE session = ? AND seq BETWEEN ? AND ? "
         "ORDER BY seq",
         (session, first, last),
-    ).fetchall()
+    )
+    # One after the other: a thousand at once would have the collector look at each of them. The
+    # seq is not read: when one is missing, the checksum of the next one is that of another place.
+    with closing(cursor):
+        rows = _messages(key, session, zip(range(first, last + 1), cursor, strict=False))
     if len(rows) != last - first + 1:
         raise SnapshotUnreadable(
             f"{key}: of its messages {first} to {last}, {last - first + 1 - len(rows)} are missing"
         )
-    # No seq comes twice, so they are all there, in order: reading them would only cost time.
-    return _messages(key, zip(range(first, last + 1), rows, strict=True))
+    return rows
 
 
 def archive(
@@ -147,20 +160,20 @@ def archive(
                     "AND seq BETWEEN ? AND ? ORDER BY seq DESC LIMIT ?",
                     (session, first, upto, limit - len(found)),
                 ).fetchall()
-                found += _messages(key, ((seq, row) for seq, *row in rows))
+                found += _messages(key, session, ((seq, row) for seq, *row in rows))
     return found
 
 
-def _messages(key: str, rows: Iterable[tuple[int, Sequence[Any]]]) -> list[Message]:
+def _messages(key: str, session: int, rows: Iterable[tuple[int, Sequence[Any]]]) -> list[Message]:
     """
     :param rows: seq, and about, blocks, crc
     """
     # A request may take a thousand of them: hence one loop, and no names to look up in it.
-    crc32, decode, raw = zlib.crc32, _decode_about, msgspec.Raw
+    crc32, decode, raw, begin = zlib.crc32, _decode_about, msgspec.Raw, seed(session)
     made: list[Message] = []
     add = made.append
     for seq, (about, blocks, crc) in rows:
-        if crc32(about + blocks) != crc:
+        if crc32(about + blocks, begin + seq) != crc:
             raise SnapshotUnreadable(f"{key}: the checksum of its message {seq} is wrong")
         said = decode(about)
         if isinstance(said, int):

@@ -7,15 +7,20 @@ when they meet is decided by `core.changes.move`; this file only brings the rows
 from __future__ import annotations
 
 import sqlite3
+from typing import Final
 
 from core import changes
 from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.keys import check_key
 from core.snapshot import Snapshot
 from stores.sqlite import blobs, usage
-from stores.sqlite.encode import prepare
+from stores.sqlite.encode import head_checksum, prepare, row_checksum
 from stores.sqlite.load import load
 from stores.sqlite.save import Stored, remove, set_aside, stored, write
+
+# What no damage has given another type.
+_HEAD: Final = "typeof(head) = 'blob' AND typeof(crc) = 'integer'"
+_ROW: Final = "typeof(about) = 'blob' AND typeof(blocks) = 'blob' AND typeof(crc) = 'integer'"
 
 
 def move(database: sqlite3.Connection, old: str, new: str, now: int) -> None:
@@ -56,7 +61,19 @@ def _move_one(database: sqlite3.Connection, old_key: str, new_key: str, now: int
         if new is not None:
             was = _append_rows(database, was, new_key, old.next_seq - 1)
         write(database, new_key, was, prepare(merged))
+    else:
+        _bring_checksum(database, was.id, old_key, new_key)
     database.execute("UPDATE sessions SET key = ? WHERE id = ?", (new_key, was.id))
+
+
+def _bring_checksum(database: sqlite3.Connection, id: int, old_key: str, new_key: str) -> None:
+    """Of a head that this version cannot read, and another one may. What is damaged stays damaged:
+    its checksum is as wrong as it was."""
+    for head, crc in database.execute(
+        f"SELECT head, crc FROM sessions WHERE id = ? AND {_HEAD}", (id,)
+    ).fetchall():
+        now = crc ^ head_checksum(old_key, head) ^ head_checksum(new_key, head)
+        database.execute("UPDATE sessions SET crc = ? WHERE id = ?", (now, id))
 
 
 def _readable(database: sqlite3.Connection, key: str) -> Snapshot | None:
@@ -70,6 +87,14 @@ def _append_rows(database: sqlite3.Connection, first: Stored, key: str, offset: 
     """The rows of the conversation under `key` follow those of the first; the rest of it goes."""
     then = stored(database, key)
     assert then is not None
+    # Here, too, what is damaged stays so.
+    checksums = []
+    for id, seq, crc, about, blocks in database.execute(
+        f"SELECT id, seq, crc, about, blocks FROM messages WHERE session = ? AND {_ROW}", (then.id,)
+    ).fetchall():
+        wrong = crc ^ row_checksum(then.id, seq, about, blocks)
+        checksums.append((wrong ^ row_checksum(first.id, seq + offset, about, blocks), id))
+    database.executemany("UPDATE messages SET crc = ? WHERE id = ?", checksums)
     database.execute(
         "UPDATE messages SET session = ?, seq = seq + ? WHERE session = ?",
         (first.id, offset, then.id),

@@ -7,7 +7,6 @@ One row in `sessions`, one a message, never changed; the ids seen; the texts the
 from __future__ import annotations
 
 import sqlite3
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -17,7 +16,16 @@ from core.errors import StaleSnapshot
 from core.messages import Message
 from core.snapshot import Snapshot
 from stores.sqlite import blobs, usage
-from stores.sqlite.encode import PER_ROW, RING, ROWS, Prepared, Seen, checksums
+from stores.sqlite.encode import (
+    PER_ROW,
+    RING,
+    ROWS,
+    Prepared,
+    Seen,
+    checksums,
+    head_checksum,
+    row_checksum,
+)
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -209,7 +217,7 @@ def _plan(
         sums.then,
         len(prepared.bodies),
         prepared.head,
-        zlib.crc32(prepared.head),
+        head_checksum(key, prepared.head),
     )
     unfinished = snapshot.unfinished
     if unfinished == was.unfinished:
@@ -253,8 +261,7 @@ def _columns(session: int, row: Message) -> tuple[object, ...]:
     sender = row.senders or row.sender
     about = _encode((row.role, row.at, sender, row.message_ids) if spoken else row.at)
     blocks = bytes(row.blocks)
-    # Not over the seq: a move gives new ones.
-    return (session, row.seq, about, blocks, zlib.crc32(blocks, zlib.crc32(about)))
+    return (session, row.seq, about, blocks, row_checksum(session, row.seq, about, blocks))
 
 
 def _plan_seen(

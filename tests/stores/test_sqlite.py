@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -55,7 +54,7 @@ NAME = "chats.db"
 def behind(database: Path) -> Iterator[sqlite3.Connection]:
     """The database, behind the store's back."""
     connection = sqlite3.connect(database, isolation_level=None)
-    connection.create_function("crc32", 1, zlib.crc32)
+    connection.create_function("crc_of", 2, encode.head_checksum)
     try:
         yield connection
     finally:
@@ -80,7 +79,7 @@ class TestSQLiteStore(StoreContract):
             "UPDATE sessions SET head = CAST(replace(head, ?, ?) AS BLOB) WHERE key = ?",
             *('"version":1', '"version":99', key),
         )
-        edit(place / NAME, "UPDATE sessions SET crc = crc32(head) WHERE key = ?", key)
+        edit(place / NAME, "UPDATE sessions SET crc = crc_of(key, head) WHERE key = ?", key)
 
     async def bytes_of(self, place: Path) -> bytes:
         return b"".join(file.read_bytes() for file in place.iterdir())
@@ -485,8 +484,8 @@ async def test_a_flipped_byte_hurts_one_conversation(path: Path) -> None:
         "UPDATE sessions SET next_seq = next_seq + 1",
         "UPDATE sessions SET next_seq = CAST(x'ff' AS TEXT)",
         "UPDATE sessions SET head = x'00'",
-        "UPDATE sessions SET head = x'5b5d', crc = crc32(x'5b5d')",
-        "UPDATE sessions SET head = CAST('{\"snapshot\":[]}' AS BLOB), crc = crc32(x'7b7d')",
+        "UPDATE sessions SET head = x'5b5d', crc = crc_of(key, x'5b5d')",
+        "UPDATE sessions SET head = CAST('{\"snapshot\":[]}' AS BLOB), crc = crc_of(key, x'7b7d')",
         "UPDATE sessions SET crc = 'text'",
         "DELETE FROM bodies",
         "UPDATE bodies SET body = body || 'x'",
@@ -508,6 +507,54 @@ async def test_whatever_is_damaged_is_unreadable(path: Path, sql: str) -> None:
         await store.set_aside(chat.ref)
         assert await store.load(chat.ref) is None
     assert caught
+
+
+_PLACED = "revision, next_seq, seen_count, seen_crc, seen_then, bodies, head, crc"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE messages SET (about, blocks, crc) = (SELECT about, blocks, crc FROM messages "
+        "WHERE session = 1 AND seq = 1) WHERE session = 1 AND seq = 3",
+        "UPDATE messages SET (about, blocks, crc) = (SELECT about, blocks, crc FROM messages "
+        "WHERE session = 2 AND seq = 1) WHERE session = 1 AND seq = 1",
+        "UPDATE messages SET seq = 9 - seq WHERE session = 1 AND seq IN (4, 5)",
+        f"UPDATE sessions SET ({_PLACED}) = (SELECT {_PLACED} FROM sessions WHERE id = 2) "
+        "WHERE id = 1",
+    ],
+)
+async def test_what_lies_in_the_place_of_another_is_unreadable(path: Path, sql: str) -> None:
+    """As a damaged index would show it: whole, but of another place, or of somebody else."""
+    async with SQLiteStore(path) as store:
+        for key in ("t:1", "t:2"):
+            chat = Chat(store, key)
+            for _ in range(3):
+                await chat.turn()
+        edit(path, "DROP INDEX message_place")
+        edit(path, sql)
+        with pytest.raises(SnapshotUnreadable, match="t:1"):
+            await store.load(ref("t:1"))
+        assert await store.load(ref("t:2")) is not None
+
+
+async def test_what_a_move_brings_along_is_as_damaged_as_it_was(path: Path) -> None:
+    async with SQLiteStore(path) as store:
+        for key in ("t:old", "t:new"):
+            chat = Chat(store, key)
+            for _ in range(3):
+                await chat.turn()
+            await chat.update(lambda value: replace(value, messages=value.messages[4:], window=5))
+        # Behind the window, where no load looks.
+        for seq, damage in ((1, "about = CAST(about || ' ' AS BLOB)"), (2, "blocks = 5")):
+            edit(path, f"UPDATE messages SET {damage} WHERE seq = ? AND session = 2", seq)
+        await store.move("t:old", "t:new")
+        value = await store.load(ref("t:new"))
+        assert value is not None
+        assert [row.seq for row in value.messages] == [11, 12]
+        for seq in (7, 8):
+            with pytest.raises(SnapshotUnreadable, match=r"checksum|damaged"):
+                [row async for row in store.archive(ref("t:new"), before=seq + 1, limit=1)]
 
 
 async def test_a_damaged_key_does_not_stop_a_list(path: Path) -> None:
