@@ -25,6 +25,7 @@ from bots.models import build_client
 from bots.plugins import load_adapter, load_command
 from bots.settings import Settings
 from bots.spending import build_spending
+from bots.telegram_bots import telegram_bots
 from bots.telemetry import telemetry
 from bots.tools import mcp_servers, own_tools, tool_lists
 from bots.wording import build_wording
@@ -132,20 +133,8 @@ def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[
     :raises ConfigError: nothing is configured
     """
     adapters: list[Adapter] = []
-    if settings.telegram.token is not None and only in (None, "telegram"):
-        from bots.telegram.adapter import TelegramAdapter
-
-        adapters.append(
-            TelegramAdapter(
-                settings.telegram.token.get_secret_value(),
-                base_url=settings.telegram.base_url,
-                account=settings.telegram.account,
-                scope=settings.telegram.scope,
-                streaming=settings.telegram.streaming,
-                poll_timeout=settings.telegram.poll_timeout,
-                clock=clock,
-            )
-        )
+    if only in (None, "telegram"):
+        adapters += telegram_bots(settings, clock)
     if settings.slack.bot_token is not None and only in (None, "slack"):
         adapters.append(_slack(settings, settings.slack.bot_token.get_secret_value(), clock))
     for name, section in settings.adapters.items():

@@ -111,7 +111,7 @@ def _config(settings: Settings, config_path: Path | None) -> Iterator[Finding]:
         except ConfigError as error:
             yield _wrong("adapter", str(error), CONFIG, f"correct [adapters.{name}], or its file")
     yield from _budget(settings)
-    if not (settings.telegram.token or settings.slack.bot_token or settings.adapters):
+    if not (settings.telegram.each() or settings.slack.bot_token or settings.adapters):
         hint = "set TELEGRAM_BOT_TOKEN in .env; `chinwag chat` works without"
         yield _well("config", "no platform is configured", hint)
 

@@ -40,6 +40,7 @@ A_NAME: Final = "^[a-z][a-z0-9-]{0,39}$"
 A_WORD: Final = r"^\S+$"
 A_COMMAND: Final = "^[a-z][a-z0-9_]{0,31}$"
 A_SLASH: Final = "^/[a-z0-9_-]{1,31}$"
+A_VARIABLE: Final = "^[A-Za-z_][A-Za-z0-9_]*$"
 A_SCHEME: Final = "^[a-z][a-z0-9+-]*:"
 
 
@@ -122,6 +123,13 @@ def _check_team(value: str) -> str:
     if not re.fullmatch(r"[TE][A-Z0-9]+", value):
         raise ValueError('want the id of a workspace, such as "T0123456789"')
     return value
+
+
+def _check_webhook_secret(secret: SecretStr) -> SecretStr:
+    value = secret.get_secret_value().strip()
+    if not re.fullmatch(r"[A-Za-z0-9_-]{32,256}", value):
+        raise ValueError("want 32 to 256 letters, digits, _ and -, made at random")
+    return SecretStr(value)
 
 
 def _check_key(secret: SecretStr) -> SecretStr:
@@ -300,26 +308,78 @@ class StoreSection(Section):
     url: Annotated[str, StringConstraints(pattern=A_SCHEME)] = "sqlite:chinwag.db"
 
 
-class TelegramSection(Section):
-    """Telegram is used when `token` is there.
+class TelegramKeys(Section):
+    """What may be said of one bot.
 
     :param account: which of several bots of one database this is
+    :param mode: whether we ask Telegram for updates, or it brings them to `[http] public_url`
     :param poll_timeout: seconds that one request for updates waits at Telegram
+    :param max_connections: updates that may be on their way to our webhook at once
     :param streaming: how a growing answer is shown: drafts in private chats and edits in groups,
         edits only, or not at all
+    :param on_unknown_outcome: of all bots, as are the lists of tools
     :param tools: which of the agent's tools may be used here; None: all
     :param chat_tools: the same for single chats, by their ids
     """
 
     account: Name | None = None
     base_url: Url = "https://api.telegram.org"
+    mode: Literal["polling", "webhook"] = "polling"
     poll_timeout: Annotated[int, Field(ge=1, le=50)] = 30
+    max_connections: Annotated[int, Field(ge=1, le=100)] = 40
     scope: Literal["chat", "user"] = "chat"
     streaming: Literal["auto", "edit", "off"] = "auto"
     on_unknown_outcome: Literal["resend", "hold"] = "resend"
     tools: tuple[str, ...] | None = None
     chat_tools: dict[str, tuple[str, ...]] = {}
     token: Annotated[SecretStr, AfterValidator(_check_token)] | None = None
+    webhook_secret: Annotated[SecretStr, AfterValidator(_check_webhook_secret)] | None = None
+
+
+_OF_ALL_BOTS: Final = frozenset(("on_unknown_outcome", "tools", "chat_tools", "webhook_secret"))
+
+
+class TelegramBot(TelegramKeys):
+    """One of several bots: what it does not say is as in `[telegram]`.
+
+    :param token_env: the variable that has its token
+    """
+
+    account: Name
+    token_env: Annotated[str, StringConstraints(pattern=A_VARIABLE)]
+
+    @model_validator(mode="after")
+    def _check(self) -> TelegramBot:
+        for name in sorted(_OF_ALL_BOTS & self.model_fields_set):
+            raise ValueError(f"{name} is the same for all bots: set it in [telegram]")
+        return self
+
+
+class TelegramSection(TelegramKeys):
+    """Telegram is used when `token` is there, or a bot in `bots`."""
+
+    bots: tuple[TelegramBot, ...] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> TelegramSection:
+        accounts = [bot.account for bot in self.each()]
+        for account in accounts:
+            if accounts.count(account) > 1:
+                raise ValueError(f"there are two bots with the account {account!r}")
+        tokens = [bot.token for bot in self.each() if bot.token is not None]
+        if len({token.get_secret_value() for token in tokens}) < len(tokens):
+            raise ValueError("two bots have one token: who of them would be brought a message?")
+        return self
+
+    def each(self) -> tuple[TelegramKeys, ...]:
+        """Every bot, with all that holds for it."""
+        own = {name: getattr(self, name) for name in TelegramKeys.model_fields}
+        all_of_them = [own] if self.token is not None else []
+        all_of_them += [
+            own | {name: getattr(bot, name) for name in bot.model_fields_set - {"token_env"}}
+            for bot in self.bots or ()
+        ]
+        return tuple(TelegramKeys.model_construct(**keys) for keys in all_of_them)
 
 
 Key = Annotated[SecretStr, AfterValidator(_check_key)]
@@ -534,10 +594,11 @@ class Settings(BaseSettings):
     def secrets(self) -> tuple[str, ...]:
         """Every value that must never be shown: for the log, which takes them out."""
         known = (
-            self.telegram.token,
             self.slack.bot_token,
             self.slack.app_token,
             self.slack.signing_secret,
+            *(bot.token for bot in self.telegram.each()),
+            self.telegram.webhook_secret,
             self.anthropic.api_key,
             self.openai.api_key,
             self.foundry.api_key,

@@ -27,6 +27,7 @@ from bots.sections import (
     A_NAME,
     A_SCHEME,
     A_SLASH,
+    A_VARIABLE,
     A_WORD,
     PREFIX,
     McpSection,
@@ -34,7 +35,7 @@ from bots.sections import (
     is_secret,
     known_keys,
 )
-from bots.variables import Filling, literal_secrets
+from bots.variables import Filling, fill_tokens, literal_secrets, literal_tokens
 from core.errors import ConfigError
 
 __all__ = ["Settings", "load_settings"]
@@ -45,6 +46,7 @@ VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
     "SLACK_BOT_TOKEN": ("slack", "bot_token"),
     "SLACK_APP_TOKEN": ("slack", "app_token"),
     "SLACK_SIGNING_SECRET": ("slack", "signing_secret"),
+    "TELEGRAM_WEBHOOK_SECRET": ("telegram", "webhook_secret"),
     "ANTHROPIC_API_KEY": ("anthropic", "api_key"),
     "ANTHROPIC_BASE_URL": ("anthropic", "base_url"),
     "OPENAI_API_KEY": ("openai", "api_key"),
@@ -78,6 +80,11 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] = os.envi
         values = _Variables({_long_name(name): value for name, value in used.items()})()
         origins |= {leaf: where + _name_for(leaf, used) for leaf in _leaves(values)}
         data = _merged(data, values)
+    problems += (
+        f"{_origin(('telegram', 'bots'), origins)}: [telegram] bots, entry {number}: {name} is not"
+        " set; put the bot's token there, in .env or the environment"
+        for number, name in fill_tokens(data.get("telegram"), {**in_dotenv, **environ})
+    )
     filling = Filling({**in_dotenv, **environ})
     if "mcp" in data:
         data["mcp"] = filling.fill_in(data["mcp"], ("mcp",))
@@ -230,6 +237,11 @@ def _take_out_secrets(data: dict[str, Any], file: Path) -> Iterator[str]:
                 f"{file}: [{section}] {key} does not belong in this file;"
                 f" put it into .env or the environment as {variable}"
             )
+    for number, key in literal_tokens(data.get("telegram")):
+        yield (
+            f"{file}: [telegram] bots, entry {number}: {key} does not belong in this file; put it"
+            " into .env or the environment, and name that variable in token_env"
+        )
     for server, field, name in list(literal_secrets(data.get("mcp"))):
         del data["mcp"][server][field][name]
         yield (
@@ -334,6 +346,7 @@ _PATTERNS: Final = {
     A_SLASH: "want a slash, then small letters, digits, - or _, 32 in all",
     A_NAME: "want a small letter, then small letters, digits or -",
     A_COMMAND: "want a small letter, then small letters, digits or _, 32 in all",
+    A_VARIABLE: 'want the name of a variable, such as "SUPPORT_BOT_TOKEN"',
     A_WORD: 'want a name without blanks, such as "anthropic/claude-sonnet-5-5"',
     A_SCHEME: 'want a URL, such as "sqlite:chinwag.db"',
 }

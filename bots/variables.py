@@ -1,7 +1,7 @@
-"""``${NAME}`` in the table of an MCP server: a variable's value takes its place.
+"""Variables that config.toml names, so that it holds no secret although something needs one.
 
-So that config.toml holds no secret although a server needs one. Only there, and only once: what a
-value has in it is not looked at again.
+``${NAME}`` in the table of an MCP server: the variable's value takes its place; only there, and
+only once, for what a value has in it is not looked at again. And the `token_env` of a bot.
 """
 
 from __future__ import annotations
@@ -25,6 +25,33 @@ def literal_secrets(servers: Any) -> Iterator[tuple[str, str, str]]:
             for name, value in values.items() if isinstance(values, dict) else ():
                 if _SECRET_NAME.search(name) and not _VARIABLE.search(str(value)):
                     yield server, field, name
+
+
+def _bots(telegram: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    bots = telegram.get("bots") if isinstance(telegram, dict) else None
+    for number, bot in enumerate(bots if isinstance(bots, list) else (), 1):
+        if isinstance(bot, dict):
+            yield number, bot
+
+
+def literal_tokens(telegram: Any) -> Iterator[tuple[int, str]]:
+    """The secrets that stand in a bot's table, by its number; they are not there any more then."""
+    for number, bot in _bots(telegram):
+        if bot.pop("token", None) is not None:
+            yield number, "token"
+
+
+def fill_tokens(telegram: Any, variables: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """Gives every bot its token; yields the number of one and the variable, where it has none."""
+    for number, bot in _bots(telegram):
+        name = bot.get("token_env")
+        if not isinstance(name, str):
+            continue
+        token = variables.get(name, "").strip()
+        if token:
+            bot["token"] = token
+        else:
+            yield number, name
 
 
 class Filling:

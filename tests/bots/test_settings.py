@@ -58,11 +58,14 @@ def test_the_example_has_every_key() -> None:
 
 def test_what_the_example_has_in_comments_is_right(tmp_path: Path) -> None:
     text = re.sub(r"^# (?=\w+ = |\[)", "", EXAMPLE.read_text(), flags=re.MULTILINE)
-    dotenv = "FILES_LOG_TOKEN=one-secret\nTRACKER_TOKEN=two-secret"
+    dotenv = (
+        "FILES_LOG_TOKEN=one-secret\nTRACKER_TOKEN=two-secret\nSUPPORT_BOT_TOKEN=12:support-token"
+    )
     settings = load_settings(config(tmp_path, text, dotenv=dotenv), {})
     assert settings.mcp["files"].env == {"LOG_TOKEN": "one-secret"}
     assert settings.mcp["tracker"].headers == {"Authorization": "Bearer two-secret"}
-    assert settings.telegram.account == "support"
+    assert settings.telegram.account == "main"
+    assert [(bot.account, bot.scope) for bot in settings.telegram.each()] == [("support", "user")]
     assert settings.adapters["irc"].options == {"server": "irc.example.org"}
 
 
@@ -78,6 +81,7 @@ def test_every_secret_has_a_variable_of_its_own() -> None:
         ("slack", "bot_token"),
         ("slack", "app_token"),
         ("slack", "signing_secret"),
+        ("telegram", "webhook_secret"),
         ("anthropic", "api_key"),
         ("openai", "api_key"),
         ("foundry", "api_key"),
@@ -507,3 +511,126 @@ def test_approvals(tmp_path: Path) -> None:
     )
     agent = load_settings(tmp_path / "config.toml", {}).agent
     assert (agent.approvers, agent.approval_timeout) == (("telegram:42", "slack:T1/U1"), 60.0)
+
+
+# --- several bots -----------------------------------------------------------------------------
+
+BOTS = """\
+[telegram]
+scope = "user"
+poll_timeout = 9
+[[telegram.bots]]
+account = "support"
+token_env = "SUPPORT_BOT_TOKEN"
+[[telegram.bots]]
+account = "sales"
+token_env = "SALES_BOT_TOKEN"
+scope = "chat"
+mode = "webhook"
+"""
+TOKENS = {"SUPPORT_BOT_TOKEN": "21:support-token", "SALES_BOT_TOKEN": "22:sales-token"}
+
+
+def test_several_bots(tmp_path: Path) -> None:
+    dotenv = "SALES_BOT_TOKEN=22:sales-token"
+    environ = {"SUPPORT_BOT_TOKEN": "21:support-token", "TELEGRAM_BOT_TOKEN": "20:main-token"}
+    settings = load_settings(config(tmp_path, BOTS, dotenv=dotenv), environ)
+    assert [
+        (
+            bot.account,
+            bot.scope,
+            bot.mode,
+            bot.poll_timeout,
+            bot.token and bot.token.get_secret_value(),
+        )
+        for bot in settings.telegram.each()
+    ] == [
+        (None, "user", "polling", 9, "20:main-token"),
+        ("support", "user", "polling", 9, "21:support-token"),
+        ("sales", "chat", "webhook", 9, "22:sales-token"),
+    ]
+    shown = repr(settings) + settings.model_dump_json()
+    for token in ("main-token", "support-token", "sales-token"):
+        assert token not in shown
+        assert any(token in secret for secret in settings.secrets())
+
+
+def test_bots_alone_are_enough(tmp_path: Path) -> None:
+    settings = load_settings(config(tmp_path, BOTS), TOKENS)
+    assert [bot.account for bot in settings.telegram.each()] == ["support", "sales"]
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "line"),
+    [
+        (
+            BOTS,
+            {"SALES_BOT_TOKEN": "22:x"},
+            "[telegram] bots, entry 1: SUPPORT_BOT_TOKEN is not set; put the bot's token there, in"
+            " .env or the environment",
+        ),
+        (
+            BOTS + 'token = "22:secret"',
+            TOKENS,
+            "[telegram] bots, entry 2: token does not belong in this file; put it into .env or the"
+            " environment, and name that variable in token_env",
+        ),
+        (
+            BOTS.replace("sales", "support"),
+            TOKENS,
+            "[telegram]: there are two bots with the account 'support'",
+        ),
+        (
+            BOTS,
+            dict.fromkeys(TOKENS, "21:x"),
+            "[telegram]: two bots have one token: who of them would be brought a message?",
+        ),
+        (
+            BOTS + "tools = []",
+            TOKENS,
+            "[telegram] bots, entry 2: tools is the same for all bots: set it in [telegram]",
+        ),
+        (
+            BOTS.replace('account = "sales"', ""),
+            TOKENS,
+            "[telegram] bots, entry 2.account: is missing",
+        ),
+        (
+            BOTS.replace("SALES_BOT_TOKEN", "sales bot"),
+            {**TOKENS, "sales bot": "22:x"},
+            "[telegram] bots, entry 2.token_env: want the name of a variable, such as"
+            ' "SUPPORT_BOT_TOKEN"',
+        ),
+        (BOTS + "zebra = 1", TOKENS, "[telegram] bots, entry 2.zebra: no such key"),
+        ("[telegram]\nbots = 1", {}, "[telegram] bots: want a list of texts"),
+        ("[telegram]\nmode = 'push'", {}, '[telegram] mode: want "polling" or "webhook"'),
+        ("[telegram]\nmax_connections = 101", {}, "[telegram] max_connections: want 100 or less"),
+        (
+            "[telegram]\nwebhook_secret = 'abc'",
+            {},
+            "[telegram] webhook_secret does not belong in this file; put it into .env or the"
+            " environment as TELEGRAM_WEBHOOK_SECRET",
+        ),
+        ("[http]\nport = 0", {}, "[http] port: want 1 or more"),
+    ],
+)
+def test_bots_and_webhooks_that_cannot_be(
+    tmp_path: Path, text: str, environ: dict[str, str], line: str
+) -> None:
+    (said,) = problems(config(tmp_path, text), environ)
+    assert said.startswith(f"config.toml: {line}")
+
+
+@pytest.mark.parametrize("secret", ["short", "x" * 31, "x" * 257, "x" * 31 + "!", "x " * 20])
+def test_a_webhook_secret_that_is_none(tmp_path: Path, secret: str) -> None:
+    (said,) = problems(config(tmp_path, ""), {"TELEGRAM_WEBHOOK_SECRET": secret})
+    assert said == (
+        "TELEGRAM_WEBHOOK_SECRET: [telegram] webhook_secret: want 32 to 256 letters, digits, _"
+        " and -, made at random"
+    )
+
+
+def test_a_webhook_secret_is_one(tmp_path: Path) -> None:
+    settings = load_settings(config(tmp_path, ""), {"TELEGRAM_WEBHOOK_SECRET": "s" * 32})
+    assert "s" * 32 in settings.secrets()
+    assert "s" * 32 not in repr(settings) + settings.model_dump_json()

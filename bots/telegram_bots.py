@@ -1,0 +1,69 @@
+"""The Telegram bots that the settings name, as adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from bots.sections import TelegramKeys
+from bots.settings import Settings
+from core.clock import Clock
+from core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bots.telegram.adapter import TelegramAdapter
+    from bots.telegram.webhook import Webhook
+
+PATH: Final = "/telegram"  # of the one bot; of others with their account behind it
+A_SECRET: Final = 'python3 -c "import secrets; print(secrets.token_urlsafe(32))"'
+
+
+def telegram_bots(settings: Settings, clock: Clock) -> Iterator[TelegramAdapter]:
+    """
+    :raises ConfigError: a bot is to have a webhook, and something that it needs is not set
+    """
+    bots = settings.telegram.each()
+    if not bots:
+        return
+    from bots.telegram.adapter import TelegramAdapter
+
+    for bot in bots:
+        assert bot.token is not None
+        yield TelegramAdapter(
+            bot.token.get_secret_value(),
+            base_url=bot.base_url,
+            account=bot.account,
+            scope=bot.scope,
+            streaming=bot.streaming,
+            webhook=webhook_of(bot, settings),
+            poll_timeout=bot.poll_timeout,
+            clock=clock,
+        )
+
+
+def path_of(bot: TelegramKeys) -> str:
+    return PATH if bot.account is None else f"{PATH}/{bot.account}"
+
+
+def webhook_of(bot: TelegramKeys, settings: Settings) -> Webhook | None:
+    """None: it polls.
+
+    :raises ConfigError: something that a webhook needs is not set
+    """
+    if bot.mode == "polling":
+        return None
+    from bots.telegram.webhook import Webhook
+
+    needs = '[telegram] mode = "webhook" needs'
+    if settings.http.port is None or settings.http.public_url is None:
+        raise ConfigError(f"{needs} [http] port and public_url; docs/telegram.md has it")
+    if settings.telegram.webhook_secret is None:
+        raise ConfigError(
+            f"{needs} TELEGRAM_WEBHOOK_SECRET in .env or the environment; {A_SECRET} makes one"
+        )
+    return Webhook(
+        public_url=settings.http.public_url,
+        path=path_of(bot),
+        secret=settings.telegram.webhook_secret.get_secret_value(),
+        max_connections=bot.max_connections,
+    )
