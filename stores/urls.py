@@ -1,4 +1,5 @@
-"""Stores by name: ``sqlite:chinwag.db``, ``disk:folder``, ``memory:``, and what others register.
+"""Stores by name: ``sqlite:chinwag.db``, ``disk:folder``, ``memory:``, ``postgresql://host/db``,
+and what others register.
 
 Not a cache of stores and not where they are opened: each call makes a new one, closed, and a
 database's driver is imported only when its scheme is named.
@@ -38,6 +39,14 @@ def open_store(url: str, base: Path, *, read_only: bool = False) -> BotStore:
         from stores.disk import DiskStore
 
         return DiskStore(base / rest, read_only=read_only)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from stores.postgres import PostgresStore
+        except ImportError as error:
+            raise ConfigError(
+                f"[store] url: {error.name} is not installed: install chinwag[postgres]"
+            ) from None
+        return PostgresStore(f"postgresql:{rest}", read_only=read_only)
     if scheme == "memory":
         from stores.memory import MemoryStore
 
@@ -53,6 +62,6 @@ def open_store(url: str, base: Path, *, read_only: bool = False) -> BotStore:
         store: BotStore = opener(rest, base, read_only=read_only)
         return store
     raise ConfigError(
-        f"[store] url: no store is called {scheme!r}; there are sqlite:, disk: and memory:, and "
-        f"what installed packages register as {GROUP}"
+        f"[store] url: no store is called {scheme!r}; there are sqlite:, disk:, memory: and "
+        f"postgresql:, and what installed packages register as {GROUP}"
     )

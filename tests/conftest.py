@@ -1,6 +1,11 @@
 """What holds for every test: a developer's own settings and tokens never reach one."""
 
 import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests import postgres
 
 # Read by python-telegram-bot when it is imported; without it reading a flood penalty warns.
 os.environ["PTB_TIMEDELTA"] = "1"
@@ -10,3 +15,9 @@ _ASKED_OF_THE_SUITE = "CHINWAG_REQUIRE"  # the programs that must be there: no s
 
 for _name in [n for n in os.environ if n.startswith(_OURS) and n != _ASKED_OF_THE_SUITE]:
     del os.environ[_name]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_server_stays() -> Iterator[None]:
+    yield
+    postgres.stop()

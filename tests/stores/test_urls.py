@@ -45,7 +45,10 @@ async def test_read_only_makes_nothing(tmp_path: Path, scheme: str) -> None:
     [
         ("sqlite:", "names no place; write sqlite:"),
         ("disk:", "names no place"),
-        ("nosuch:x", "no store is called 'nosuch'; there are sqlite:, disk: and memory:"),
+        (
+            "nosuch:x",
+            "no store is called 'nosuch'; there are sqlite:, disk:, memory: and postgresql:",
+        ),
         ("", "no store is called ''"),
         ("chinwag.db", "no store is called 'chinwag.db'"),
     ],
@@ -95,3 +98,11 @@ def test_a_driver_is_imported_when_it_is_named() -> None:
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     ).stdout
     assert said == "False\nTrue\n"
+
+
+def test_a_driver_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    for name in [name for name in sys.modules if name.startswith("stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ConfigError, match=r"psycopg is not installed: install chinwag\[postgres\]"):
+        open_store("postgresql://host/db", tmp_path)
