@@ -154,12 +154,17 @@ class SentMessage:
 class Whisper:
     """A message that only one person sees, and that nobody can find again."""
 
+    team: str
     channel: str
     user: str
     ts: str
     text: str
     raw: Json
     thread: str | None = None
+
+    def saying(self, content: Json) -> "Whisper":
+        """The same, replaced by something else."""
+        return replace(self, text=shown(content), raw=content)
 
 
 @dataclass(eq=False, slots=True)
@@ -226,6 +231,22 @@ class Channel:
         root = message.get("thread_ts", ts)
         return [m for m in self.messages.values() if m.get("thread_ts", m["ts"]) == root]
 
+    def counted(self, message: Json) -> Json:
+        """A message as those see it who read: a root says how many replies it has."""
+        ts = message["ts"]
+        replies = [m for m in self.messages.values() if m.get("thread_ts") == ts and m["ts"] != ts]
+        if not replies:
+            return message
+        people = list(dict.fromkeys(reply.get("user", "") for reply in replies))
+        return message | {
+            "thread_ts": ts,
+            "reply_count": len(replies),
+            "reply_users_count": len(people),
+            "latest_reply": replies[-1]["ts"],
+            "reply_users": people,
+            "is_locked": False,
+        }
+
     def record(self, message: Json, at: float) -> SentMessage:
         """Notes a message that the bot sent."""
         sent = SentMessage(self.team, self.id, message["ts"], shown(message), message, at)
@@ -273,4 +294,10 @@ class Team:
     enterprise: str | None = None
     bot: Bot | None = None
     people: dict[str, Person | Bot] = field(default_factory=dict, repr=False)
+    # The same id may stand for another channel in another workspace.
     channels: dict[str, Channel] = field(default_factory=dict, repr=False)
+
+    @property
+    def domain(self) -> str:
+        """The first part of its address."""
+        return self.name.lower().replace(" ", "-")

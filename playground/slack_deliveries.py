@@ -7,10 +7,11 @@ times, the others once. Delays between the attempts are Slack's: at once, after 
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from playground.slack_chats import Json
+from playground.slack_chats import Json, Refused
 from playground.slack_faults import Delay, DeliverTwice, Faults, Lost
 
 ACK_SECONDS = 3.0
@@ -34,6 +35,7 @@ class Delivery:
     reasons: list[str] = field(default_factory=list)
     answer: Json | None = None
     settled: bool = False
+    then: "Callable[[Json | None], None] | None" = field(default=None, repr=False)
 
     @property
     def event(self) -> Json:
@@ -117,12 +119,13 @@ class Deliveries:
             if wait is not None:
                 await asyncio.sleep(wait)
             if await self._attempt(delivery):
-                return
+                break
         if delivery.state != "acknowledged":
             delivery.state, delivery.settled = "given up", True
-        self._tell("given up", _about(delivery))
+            self._tell("given up", _about(delivery))
 
     async def _attempt(self, delivery: Delivery) -> bool:
+        """Whether there is to be no other."""
         assert self.carrier is not None
         try:
             answer = await self.carrier.carry(delivery, self.ack_seconds)
@@ -132,6 +135,9 @@ class Deliveries:
             return failed.final
         delivery.state, delivery.settled = "acknowledged", True
         delivery.answer = answer or delivery.answer
+        if delivery.then is not None:
+            with suppress(Refused):  # what cannot be said is not: the person sees nothing
+                delivery.then(answer)
         self._tell("acknowledged", _about(delivery) | {"answer": answer})
         return True
 

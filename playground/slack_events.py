@@ -80,9 +80,8 @@ def _counted(world: World, team: Team, channel: Channel, message: Json) -> list[
     root = channel.messages.get(message.get("thread_ts", ""))
     if root is None or root["ts"] == message["ts"] or "agent_session" not in root:
         return []
-    replies = [m for m in channel.thread_of(root["ts"]) if m["ts"] != root["ts"]]
-    now = root | {"reply_count": len(replies), "latest_reply": message["ts"]}
-    return changed(world, team, channel, now, root | {"reply_count": len(replies) - 1})
+    now = channel.counted(root)
+    return changed(world, team, channel, now, now | {"reply_count": now["reply_count"] - 1})
 
 
 def hears(team: Team, channel: Channel) -> bool:

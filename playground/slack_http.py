@@ -21,7 +21,7 @@ from playground.slack_faults import Answer
 _NUMBERS = frozenset("limit length".split())
 _FLAGS = frozenset(
     "include_all_metadata inclusive link_names mrkdwn reply_broadcast unfurl_links unfurl_media "
-    "include_locale include_num_members return_im".split()
+    "include_locale include_num_members return_im replace_original delete_original".split()
 )
 _NESTED = frozenset(
     "attachments blocks chunks files loading_messages metadata prompts view "

@@ -128,7 +128,7 @@ def whisper(
 ) -> str:
     """Says something to one person only; returns its time stamp."""
     ts = world.ts()
-    said = Whisper(channel.id, user, ts, shown(content), content, thread)
+    said = Whisper(channel.team, channel.id, user, ts, shown(content), content, thread)
     channel.whispers.append(said)
     world.tell("whispered", {"channel": channel.id, "ts": ts, "user": user, "text": said.text})
     return ts
@@ -139,7 +139,7 @@ def get_permalink(world: World, grant: Grant, given: Json) -> Json:
     ts = str(given.get("message_ts"))
     if ts not in channel.messages:
         raise Refused("message_not_found")
-    host = world.teams[channel.team].name.lower().replace(" ", "-")
+    host = world.teams[channel.team].domain
     link = f"https://{host}.slack.com/archives/{channel.id}/p{ts.replace('.', '')}"
     return {"channel": channel.id, "permalink": link}
 

@@ -15,9 +15,8 @@ def auth_test(world: World, grant: Grant, given: Json) -> Json:
         return {"app_id": world.app.id, "app_name": world.app.name}
     team = world.caller_team(grant, given)
     user = team.people.get(grant.user)
-    host = team.name.lower().replace(" ", "-")
     answer: Json = {
-        "url": f"https://{host}.slack.com/",
+        "url": f"https://{team.domain}.slack.com/",
         "team": team.name,
         "user": user.name if user else "",
         "team_id": team.id,
@@ -151,7 +150,7 @@ def team_info(world: World, grant: Grant, given: Json) -> Json:
         "team": {
             "id": team.id,
             "name": team.name,
-            "domain": team.name.lower().replace(" ", "-"),
+            "domain": team.domain,
             "enterprise_id": team.enterprise or "",
         }
     }
@@ -204,20 +203,7 @@ def _read(channel: Channel, message: Json, given: Json) -> Json:
     shown = dict(message)
     if not given.get("include_all_metadata"):
         shown.pop("metadata", None)
-    ts = message["ts"]
-    answers = [m for m in channel.messages.values() if m.get("thread_ts") == ts and m["ts"] != ts]
-    if answers:
-        people = list(dict.fromkeys(m["user"] for m in answers))
-        shown |= {
-            "thread_ts": ts,
-            "reply_count": len(answers),
-            "reply_users_count": len(people),
-            "latest_reply": answers[-1]["ts"],
-            "reply_users": people,
-            "is_locked": False,
-            "subscribed": True,
-        }
-    return shown
+    return channel.counted(shown)
 
 
 def _page(items: list[Any], given: Json, usual: int, most: int = 1000) -> tuple[list[Any], str]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from playground.slack_actions import respond
 from playground.slack_chats import Json, Refused
 from playground.slack_faults import (
     Answer,
@@ -53,7 +54,15 @@ class Server:
 
     def __init__(self, world: World, faults: Faults) -> None:
         self.calls: list[Call] = []
-        self.app = Starlette(routes=[Route("/api/{method}", self._answer, methods=["GET", "POST"])])
+        self.app = Starlette(
+            routes=[
+                Route("/api/{method}", self._answer, methods=["GET", "POST"]),
+                *(
+                    Route(f"/{kind}/{{team}}/{{number}}/{{secret}}", self._hooked, methods=["POST"])
+                    for kind in ("commands", "actions", "app")
+                ),
+            ]
+        )
         self._world = world
         self._faults = faults
 
@@ -76,6 +85,38 @@ class Server:
         call = self.calls[number] = replace(self.calls[number], status=status, error=error)
         details = {"method": name, "params": call.params, "status": status, "error": error}
         self._world.tell("returned", details)
+        return response
+
+    async def _hooked(self, request: Request) -> Response:
+        """An answer by a response_url."""
+        number = len(self.calls)
+        self.calls.append(Call("response_url", {}, time.monotonic()))
+        response: Response = PlainTextResponse("ok")
+        error: str | None = None
+        try:
+            given = await parameters(request)
+            self.calls[number] = replace(self.calls[number], params=given)
+            hook = self._world.hooks.get(request.url.path)
+            if hook is None:
+                raise Refused("invalid_url", 404)
+            rule = self._faults.strike("response_url", hook.channel)
+            fault = None if rule is None else rule.fault
+            match fault:
+                case Answer():
+                    response = answer_fault(fault)
+                case ResetBefore():
+                    response = HungUp()
+                case _:
+                    respond(self._world, hook, given)
+            match fault:
+                case ResetAfter():
+                    response = HungUp()
+                case Delay(seconds):
+                    await asyncio.sleep(seconds)
+        except Refused as refused:
+            response, error = PlainTextResponse(refused.error, refused.status), refused.error
+        status = 0 if isinstance(response, HungUp) else response.status_code
+        self.calls[number] = replace(self.calls[number], status=status, error=error)
         return response
 
     async def _faulty(

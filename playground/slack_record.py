@@ -1,0 +1,88 @@
+"""What happened on the local Slack: what the app was told, what it said, and what is shown now."""
+
+from playground.slack_actions import elements
+from playground.slack_agents import status_of
+from playground.slack_chats import Json, Person, SentMessage, Whisper
+from playground.slack_deliveries import Deliveries, Delivery
+from playground.slack_places import Place, Places
+from playground.slack_server import Call
+from playground.slack_socket import Sockets
+from playground.slack_streams import Stream
+from playground.slack_text import pings
+
+
+class Record(Places):
+    """The part of `Slack` that is asked, by tests and by a page that shows it."""
+
+    calls: list[Call]
+    sockets: Sockets
+    _deliveries: Deliveries
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """All that the app was told, in order."""
+        return self._deliveries.all
+
+    def unacknowledged(self) -> list[Delivery]:
+        return [delivery for delivery in self.deliveries if not delivery.settled]
+
+    @property
+    def connected(self) -> bool:
+        """The app has an open Socket Mode connection."""
+        return bool(self.sockets.connections)
+
+    def sent(self, chat: Place) -> list[SentMessage]:
+        """What the bot sent there, oldest first, deleted messages included."""
+        return list(self.chat(chat).sent.values())
+
+    def texts(self, chat: Place) -> list[str]:
+        """The texts of the bot that can be read there now."""
+        return [message.text for message in self.sent(chat) if not message.deleted]
+
+    def streams(self, chat: Place) -> list[Stream]:
+        """The streams that the bot began there, oldest first."""
+        place = self.chat(chat)
+        every = self._world.streams.values()
+        return [s for s in every if (s.team, s.channel) == (place.team, place.id)]
+
+    def session(self, chat: Place, thread: str) -> Json | None:
+        """The agent session of a thread: `status`, `title` and more."""
+        session: Json | None = self.chat(chat).messages[thread].get("agent_session")
+        return session
+
+    def status(self, chat: Place, thread: str) -> str:
+        """What the assistant shows in a thread now ("is thinking..."), empty when nothing."""
+        return status_of(self._world, self.chat(chat), thread)
+
+    def title(self, chat: Place, thread: str) -> str | None:
+        place = self.chat(chat)
+        return self._world.titles.get((place.team, place.id, thread))
+
+    def prompts(self, chat: Place, thread: str | None = None) -> list[Json]:
+        """The suggested prompts: of a thread, or of the whole conversation."""
+        place = self.chat(chat)
+        return self._world.prompts.get((place.team, place.id, thread), [])
+
+    def home(self, who: Person) -> Json | None:
+        """The view that the app has published to a person's home tab."""
+        return self._world.homes.get((who.team, who.id))
+
+    def buttons(self, chat: Place) -> list[tuple[str, list[str]]]:
+        """The messages with buttons, oldest first: time stamp, and what the buttons say."""
+        shown = [(sent.ts, sent.raw) for sent in self.sent(chat) if not sent.deleted]
+        shown += [(whisper.ts, whisper.raw) for whisper in self.chat(chat).whispers]
+        labels = [(ts, [text for text, _ in elements(raw.get("blocks"))]) for ts, raw in shown]
+        return sorted((ts, texts) for ts, texts in labels if texts)
+
+    def whispers(self, chat: Place, person: Person | None = None) -> list[Whisper]:
+        """What the bot said there to one person only."""
+        said = self.chat(chat).whispers
+        return [w for w in said if person is None or w.user == person.id]
+
+    def pings(self, chat: Place) -> list[str]:
+        """The crowds that the bot called there: channel, here, everyone."""
+        return [crowd for message in self.sent(chat) for crowd in pings(message.raw)]
+
+    def called(self, pattern: str) -> list[Call]:
+        """The calls of a method."""
+        return [call for call in self.calls if call.method == pattern]
