@@ -25,7 +25,7 @@ def post_message(world: World, grant: Grant, given: Json) -> Json:
     content = _content(given)
     thread = thread_of(channel, given)
     if thread is not None and given.get("reply_broadcast"):
-        content |= {"subtype": "thread_broadcast", "root": channel.messages[thread]}
+        content |= {"subtype": "thread_broadcast"}
     metadata = metadata_of(given)
     message = write(world, team, channel, content, thread, metadata)
     return {"channel": channel.id, "ts": message["ts"], "message": message}

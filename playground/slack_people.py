@@ -50,10 +50,7 @@ class People(Places):
         if mention and team.bot is not None:
             text = f"<@{team.bot.id}> {text}"
         if broadcast and thread is not None:
-            subtype, more = (
-                "thread_broadcast",
-                more | {"root": place.counted(place.messages[thread])},
-            )
+            subtype = "thread_broadcast"
         if isinstance(who, Bot) and subtype is None and more.pop("classic", False):
             subtype = "bot_message"
         if who.team != team.id:

@@ -177,6 +177,8 @@ class World:
             message["blocks"] = rich_text(text, self.name("b", 5))
         message |= {name: value for name, value in more.items() if value is not None}
         channel.messages[ts] = message
+        if thread is not None and message.get("subtype") == "thread_broadcast":
+            message["root"] = channel.counted(channel.messages[thread])
         return message
 
     # Events
