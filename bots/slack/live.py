@@ -222,10 +222,13 @@ class Growing:
             # It was begun anew. What is on the screen becomes that by edits, in the end.
             return None
         while not self._closing:
-            if self._stream is None and len(known[self._at :].strip()) < FIRST_CHARACTERS:
-                return BUSY_SECONDS
+            if self._stream is None:
+                self._at = next_start(known, self._at, self._fence)
+                if len(known) - self._at < FIRST_CHARACTERS:
+                    return BUSY_SECONDS
             end = cut(known, self._at, self._fence)
-            until = len(known) if end is None else end
+            # What may yet have to stand in the next message is not said in this one.
+            until = end or cut(known, self._at, self._fence, growing=True) or len(known)
             if not self._showing.may("edit"):
                 self._changed.set()
                 return BUSY_SECONDS
@@ -287,10 +290,12 @@ class Growing:
         """Nothing grows any more."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                if self._stream is not None:
-                    text = inert(self._text)
+                stream, text = self._stream, inert(self._text)
+                if stream is not None and text.startswith(self._said):
                     end = cut(text, self._at, self._fence)
-                    await self._finish(self._stream, text, len(text) if end is None else end)
+                    await self._finish(stream, text, len(text) if end is None else end)
+                elif stream is not None:
+                    await self._surface.stop(stream.ts, "", "")
                 await self._look()
         except Exception as error:
             # It is edited into the answer, which ends it too.

@@ -60,23 +60,28 @@ def joined(before: str, chunk: str, after: str) -> str:
     return head + (chunk.rstrip("\n") if after else chunk.rstrip()) + tail
 
 
-def cut(text: str, at: int, fence: str) -> int | None:
+def cut(text: str, at: int, fence: str, *, growing: bool = False) -> int | None:
     """Where the part that begins at `at` ends; None when all the rest fits into it.
 
     :param fence: the fence that is open there
+    :param growing: more may come: where it would end, should that become too much; None: not yet
     """
     limit = _reach(text, at)
-    if limit == len(text):
+    fits = limit == len(text)
+    if fits and not growing:
         return None
-    share = limit - at
+    paragraph, line = _reach(text, at, _PARAGRAPH), _reach(text, at, _LINE)
     wholes = [found.span() for found in _WHOLE.finditer(text, at, min(len(text), limit + 3_000))]
     for end, inside, blank in _lines(text, at, limit, fence):
         within = any(first < end < last for first, last in wholes)
-        if end >= at + share * _LINE and not within:
+        if end >= line and not within:
             return end
-        if end >= at + share * _PARAGRAPH and blank and not inside and not within:
+        if end >= paragraph and blank and not inside and not within:
             return end
-    return _word(text, at, limit, wholes)
+    for index in range(_reach(text, at, _WORD), limit):
+        if text[index] in " \t\n" and not any(a < index < b for a, b in wholes):
+            return index
+    return None if fits else _anywhere(text, at, limit, wholes)
 
 
 def fence_after(fence: str, chunk: str) -> str:
@@ -117,11 +122,7 @@ def _lines(text: str, at: int, limit: int, fence: str) -> Iterator[tuple[int, bo
         start = end + 1
 
 
-def _word(text: str, at: int, limit: int, wholes: list[tuple[int, int]]) -> int:
-    first = at + int((limit - at) * _WORD)
-    for index in range(first, limit):
-        if text[index] in " \t\n" and not any(a < index < b for a, b in wholes):
-            return index
+def _anywhere(text: str, at: int, limit: int, wholes: list[tuple[int, int]]) -> int:
     # A link that reaches beyond the limit goes into the next part, unless it fits into none.
     for start, last in wholes:
         if start < limit < last and start > at and last - start < limit - at:
@@ -134,11 +135,12 @@ def _word(text: str, at: int, limit: int, wholes: list[tuple[int, int]]) -> int:
     return end if end > at else limit
 
 
-def _reach(text: str, at: int) -> int:
-    """The furthest end of a part that begins at `at`, by length alone."""
-    window = text[at : at + MAX_UNITS]
+def _reach(text: str, at: int, share: float = 1.0) -> int:
+    """The furthest end of a part that begins at `at` and is as long as may be, or a share of it."""
+    most = int(MAX_UNITS * share)
+    window = text[at : at + most]
     # "ignore": half a pair at the end is left out.
-    kept = window.encode("utf-16-le", "surrogatepass")[: 2 * MAX_UNITS]
+    kept = window.encode("utf-16-le", "surrogatepass")[: 2 * most]
     return at + len(kept.decode("utf-16-le", "ignore"))
 
 
