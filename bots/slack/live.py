@@ -251,7 +251,8 @@ class Growing:
                 await self._surface.append(stream.ts, text[stream.said : until])
                 stream.said, self._said = until, text[:until]
             return True
-        first = joined(self._fence, text[self._at : until], "")
+        # As it is: white space at its end stands before what comes next.
+        first = (f"{self._fence}\n" if self._fence else "") + text[self._at : until]
         try:
             ts = await self._surface.start(first)
         except Exception as error:

@@ -138,7 +138,8 @@ class TestStreams:
             later = " And then a second message has to begin, for the first is too old."
             live.show(f"{FIRST} Later.{later}")
             await shown.until(lambda: shown.count("chat.startStream") == 2)
-            assert shown.texts() == [f"{FIRST} Later.", later.strip()]
+            before, after = shown.texts()
+            assert f"{before} {after}" == f"{FIRST} Later.{later}"
             await shown.finish(live, inbound, f"{FIRST} Later.{later}")
             assert shown.texts() == [f"{FIRST} Later.{later}"]
             await shown.adapter.close()
