@@ -43,6 +43,7 @@ from playground.telegram_updates import Updates
 from playground.telegram_webhook import Delivery, Sender, Webhook
 
 __all__ = [
+    "OLDEST",
     "Answer",
     "Call",
     "Chat",
@@ -63,6 +64,8 @@ __all__ = [
 
 TOKEN = "123456:TEST-token_of_the_playground_000000"
 Place = Person | Chat | int
+# What the first servers knew that a bot cannot do without. See `Telegram.knows`.
+OLDEST = frozenset({"getMe", "getUpdates", "sendMessage", "sendDocument"})
 
 
 class Telegram:
@@ -124,6 +127,10 @@ class Telegram:
     @token.setter
     def token(self, token: str) -> None:
         self._server.token = token
+
+    def knows(self, *methods: str) -> None:
+        """From now on it is an old server with only these methods: others are answered 404."""
+        self._server.knows = frozenset(method.lower() for method in methods)
 
     # Who and where
 

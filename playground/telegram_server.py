@@ -54,6 +54,7 @@ class Server:
 
     def __init__(self, token: str, world: World, faults: Faults) -> None:
         self.token = token
+        self.knows: frozenset[str] | None = None  # methods, in lower case; None: all
         self.calls: list[Call] = []
         self.app = Starlette(
             routes=[Route("/bot{token}/{method}", self._answer, methods=["GET", "POST"])]
@@ -83,6 +84,8 @@ class Server:
             raise Refused(401, "Unauthorized")
         if method not in METHODS and method != "getupdates":
             raise Refused(404, "Not Found")
+        if self.knows is not None and method not in self.knows:
+            raise Refused(404, "Not Found: method not found")
         rule = self._faults.strike(method, given.get("chat_id"))
         fault = None if rule is None else rule.fault
         if fault is not None:

@@ -18,14 +18,6 @@ from typing import Final
 
 import msgspec
 from starlette.routing import BaseRoute
-from telegram import (
-    InlineKeyboardButton,
-    InlineKeyboardMarkup,
-    InputFile,
-    LinkPreviewOptions,
-    MessageEntity,
-    ReplyParameters,
-)
 
 from bots.telegram import failures
 from bots.telegram.failures import failure, says, why
@@ -40,6 +32,7 @@ from bots.telegram.poll import Poller
 from bots.telegram.press import data_for
 from bots.telegram.received import Me
 from bots.telegram.render import render
+from bots.telegram.sending import Body, Button, Sending, decode_body
 from bots.telegram.webhook import Webhook, WebhookListener
 from bots.telegram.wire import bot_at
 from core.adapter import (
@@ -64,7 +57,6 @@ from core.phrases import Wording
 
 BASE_URL: Final = "https://api.telegram.org"
 SEND_SECONDS: Final = 20.0
-UPLOAD_SECONDS: Final = 120.0
 DECLINE_SECONDS: Final = 20.0
 MAX_DECLINES: Final = 64
 MAX_ANSWER: Final = 200  # characters that the answer to a press may have
@@ -72,7 +64,6 @@ MAX_ANSWER: Final = 200  # characters that the answer to a press may have
 # What would change the address that the token becomes a part of is no token.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9:_-]+")
 _MESSAGE_ID: Final = re.compile(r"[1-9][0-9]{0,15}")
-_NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
 
 
 # Telegram asks for no more than one message a second in a chat, and takes twenty a minute of a
@@ -80,27 +71,6 @@ _NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
 _SPACING: Final = 1.0
 _PRIVATE: Final = Rate(burst=20, per_second=1.0, spacing=_SPACING)
 _GROUP: Final = Rate(burst=8, per_second=0.2, spacing=_SPACING)
-
-
-class _Entity(msgspec.Struct, frozen=True):
-    type: str
-    offset: int
-    length: int
-    url: str | None = None
-    language: str | None = None
-
-
-class _Button(msgspec.Struct, frozen=True):
-    label: str
-    data: str
-
-
-class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What `render` and `render_card` make."""
-
-    text: str
-    entities: tuple[_Entity, ...] = ()
-    buttons: tuple[_Button, ...] = ()
 
 
 @lru_cache(maxsize=1_000)
@@ -115,7 +85,6 @@ def _rate_of(key: str) -> Rate:
 
 
 _LIMITS: Final = Limits(can_look_up=False, rate_of=_rate_of)
-_decode_body: Final = msgspec.json.Decoder(_Body).decode
 
 
 class TelegramAdapter:
@@ -153,6 +122,7 @@ class TelegramAdapter:
         self._poll_timeout = poll_timeout
         self._clock: Clock = clock or SystemClock()
         self._bot, self._wire = bot_at(base_url, token, timeout=send_timeout)
+        self._sending = Sending(self._bot)
         self._members = Members(self._bot, self._clock)
         self._me: Me | None = None
         self._line = Line(self._clock)
@@ -182,8 +152,8 @@ class TelegramAdapter:
 
     def render_card(self, card: Card) -> str:
         # A card is short, so that it is one message.
-        body = _decode_body(render(card.text)[0])
-        buttons = tuple(_Button(choice.label, choice.data) for choice in card.choices)
+        body = decode_body(render(card.text)[0])
+        buttons = tuple(Button(choice.label, choice.data) for choice in card.choices)
         return msgspec.json.encode(msgspec.structs.replace(body, buttons=buttons)).decode()
 
     async def connect(self) -> Me:
@@ -239,7 +209,7 @@ class TelegramAdapter:
         if to is None:
             raise Undeliverable("not a key of this bot's")
         try:
-            body = None if part.body is None else _decode_body(part.body)
+            body = None if part.body is None else decode_body(part.body)
         except msgspec.DecodeError as error:
             raise Undeliverable("not a body that this adapter has rendered") from error
         if body is not None and body.buttons:
@@ -249,10 +219,10 @@ class TelegramAdapter:
         reply_to = _number(part.reply_to) if to.chat_id < 0 else None
         try:
             if body is None:
-                return Receipt(()) if replaces is None else await self._delete(to, replaces)
+                return Receipt(()) if replaces is None else await self._sending.delete(to, replaces)
             if replaces is not None:
-                return await self._edit(to, replaces, body, reply_to)
-            return await self._say(to, body, reply_to)
+                return await self._sending.edit(to, replaces, body, reply_to)
+            return await self._sending.say(to, body, reply_to)
         except Exception as error:
             # Any: an answer that is none of Telegram's comes out of PTB as anything.
             raise failure(error, key) from error
@@ -263,7 +233,7 @@ class TelegramAdapter:
             raise Undeliverable("not a key of this bot's, or no file")
         reply_to = _number(part.reply_to) if to.chat_id < 0 else None
         try:
-            return await self._send_document(to, InputFile(data, part.file.name), reply_to)
+            return await self._sending.document(to, part.file.name, data, reply_to)
         except Exception as error:
             raise failure(error, key) from error
 
@@ -271,6 +241,7 @@ class TelegramAdapter:
         """The commands, where Telegram offers them. Best effort."""
         with contextlib.suppress(PlatformRefused):  # `run` says so
             await self.connect()
+            await self._sending.learn()
             await publish(self._bot, commands, say, self._scope)
 
     async def is_admin(self, key: str, sender_id: str) -> bool | None:
@@ -284,7 +255,7 @@ class TelegramAdapter:
         if to is None:
             return Typing(_nothing, self._clock, showing)
         reply_to = _number(inbound.message_id) if to.chat_id < 0 else None
-        surface = _Chat(self, to, _draft_id(inbound), reply_to)
+        surface = _Chat(self._sending, to, _draft_id(inbound), reply_to)
         if self._streaming == "off":
             return Typing(surface.type, self._clock, showing)
         return Growing(
@@ -299,95 +270,6 @@ class TelegramAdapter:
 
     def _without_drafts(self) -> None:
         self._drafts = False
-
-    async def _say(self, to: Address, body: _Body, reply_to: int | None) -> Receipt:
-        try:
-            sent = await self._bot.send_message(
-                to.chat_id,
-                body.text,
-                entities=_entities(body),
-                reply_markup=_keyboard(body),
-                message_thread_id=to.thread_id,
-                reply_parameters=_reply(reply_to),
-                link_preview_options=_NO_PREVIEW,
-            )
-        except Exception as error:
-            if to.thread_id is not None and says(error, failures.NO_THREAD):
-                # The topic was deleted. Its people are still in the chat.
-                return await self._say(Address(to.chat_id), body, reply_to)
-            if body.entities and says(error, failures.BAD_ENTITIES):
-                return await self._say(to, _plain(body), reply_to)
-            raise
-        return Receipt((str(sent.message_id),))
-
-    async def _send_document(
-        self, to: Address, document: InputFile, reply_to: int | None
-    ) -> Receipt:
-        try:
-            sent = await self._bot.send_document(
-                to.chat_id,
-                document,
-                message_thread_id=to.thread_id,
-                reply_parameters=_reply(reply_to),
-                disable_content_type_detection=True,
-                write_timeout=UPLOAD_SECONDS,
-                read_timeout=UPLOAD_SECONDS,
-            )
-        except Exception as error:
-            if to.thread_id is not None and says(error, failures.NO_THREAD):
-                return await self._send_document(Address(to.chat_id), document, reply_to)
-            raise
-        return Receipt((str(sent.message_id),))
-
-    async def _edit(
-        self, to: Address, message_id: int, body: _Body, reply_to: int | None
-    ) -> Receipt:
-        try:
-            await self._change(to, message_id, body)
-        except Exception as error:
-            if says(error, failures.NOTHING_TO_EDIT):
-                return await self._say(to, body, reply_to)
-            if body.entities and says(error, failures.BAD_ENTITIES):
-                return await self._edit(to, message_id, _plain(body), reply_to)
-            if not says(error, failures.NOT_MODIFIED):
-                raise
-        return Receipt((str(message_id),))
-
-    async def _change(self, to: Address, message_id: int, body: _Body) -> None:
-        await self._bot.edit_message_text(
-            body.text,
-            to.chat_id,
-            message_id,
-            entities=_entities(body),
-            reply_markup=_keyboard(body),
-            link_preview_options=_NO_PREVIEW,
-        )
-
-    async def _delete(self, to: Address, message_id: int) -> Receipt:
-        try:
-            await self._bot.delete_message(to.chat_id, message_id)
-        except Exception as error:
-            if not says(error, failures.NOTHING_TO_DELETE):
-                raise
-        return Receipt(())
-
-    async def _draft(self, to: Address, draft_id: int, body: _Body) -> None:
-        await self._bot.send_message_draft(
-            to.chat_id,
-            draft_id,
-            body.text,
-            message_thread_id=to.thread_id,
-            entities=_entities(body),
-            read_timeout=5,
-            pool_timeout=1,
-            # Telegram draws a button; pressing it comes as an update of its own.
-            api_kwargs={"can_stop": True},
-        )
-
-    async def _type(self, to: Address) -> None:
-        await self._bot.send_chat_action(
-            to.chat_id, "typing", to.thread_id, read_timeout=5, pool_timeout=1
-        )
 
     def _hear(self, update: object) -> Inbound | None:
         assert self._me is not None
@@ -439,20 +321,20 @@ class TelegramAdapter:
         try:
             async with asyncio.timeout(DECLINE_SECONDS):
                 for body in render(reply):
-                    await self._say(to, _decode_body(body), reply_to)
+                    await self._sending.say(to, decode_body(body), reply_to)
         except Exception as error:
             # Nothing was kept of the message, so nobody waits for this.
             emit("telegram.not_declined", inbound.key, level=logging.DEBUG, why=why(error))
 
 
-def _for_this_chat(body: _Body, key: str) -> _Body:
+def _for_this_chat(body: Body, key: str) -> Body:
     """The buttons know whose conversation they belong to.
 
     :raises Undeliverable: that does not fit into a button
     """
     data = [data_for(key, button.data) for button in body.buttons]
     buttons = tuple(
-        _Button(button.label, said)
+        Button(button.label, said)
         for button, said in zip(body.buttons, data, strict=True)
         if said is not None
     )
@@ -461,69 +343,45 @@ def _for_this_chat(body: _Body, key: str) -> _Body:
     return msgspec.structs.replace(body, buttons=buttons)
 
 
-def _plain(body: _Body) -> _Body:
-    return msgspec.structs.replace(body, entities=())
-
-
-def _keyboard(body: _Body) -> InlineKeyboardMarkup | None:
-    if not body.buttons:
-        return None
-    return InlineKeyboardMarkup(
-        [[InlineKeyboardButton(one.label, callback_data=one.data) for one in body.buttons]]
-    )
-
-
 class _Chat:
     """One chat, as `Growing` needs it."""
 
-    def __init__(
-        self, adapter: TelegramAdapter, to: Address, draft_id: int, reply_to: int | None
-    ) -> None:
-        self._adapter = adapter
+    def __init__(self, sending: Sending, to: Address, draft_id: int, reply_to: int | None) -> None:
+        self._sending = sending
         self._to = to
         self._draft_id = draft_id
         self._reply_to = reply_to
 
+    @property
+    def edits(self) -> bool:
+        return self._sending.edits
+
     async def type(self) -> None:
-        await self._adapter._type(self._to)
+        await self._sending.type(self._to)
 
     async def draft(self, body: str) -> None:
-        await self._adapter._draft(self._to, self._draft_id, _decode_body(body))
+        await self._sending.draft(self._to, self._draft_id, decode_body(body))
 
     async def say(self, body: str) -> str:
         # Only the first message of an answer says what it answers.
         reply_to, self._reply_to = self._reply_to, None
-        receipt = await self._adapter._say(self._to, _decode_body(body), reply_to)
+        receipt = await self._sending.say(self._to, decode_body(body), reply_to)
         return receipt.message_ids[0]
 
     async def edit(self, message_id: str, body: str) -> None:
         try:
-            await self._adapter._change(self._to, int(message_id), _decode_body(body))
+            await self._sending.change(self._to, int(message_id), decode_body(body))
         except Exception as error:
             if not says(error, failures.NOT_MODIFIED):
                 raise
 
     async def delete(self, message_id: str) -> None:
-        await self._adapter._delete(self._to, int(message_id))
+        await self._sending.delete(self._to, int(message_id))
 
 
 def _draft_id(inbound: Inbound) -> int:
     """Not zero, and the same for the same question: after a restart its draft goes on."""
     return zlib.crc32(inbound.id.encode()) or 1
-
-
-def _entities(body: _Body) -> list[MessageEntity] | None:
-    return [
-        MessageEntity(one.type, one.offset, one.length, url=one.url, language=one.language)
-        for one in body.entities
-    ] or None
-
-
-def _reply(message_id: int | None) -> ReplyParameters | None:
-    if message_id is None:
-        return None
-    # The question may be gone; the answer is still one.
-    return ReplyParameters(message_id, allow_sending_without_reply=True)
 
 
 def _number(message_id: str | None) -> int | None:

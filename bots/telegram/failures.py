@@ -66,6 +66,18 @@ def says(error: Exception, texts: tuple[str, ...]) -> bool:
     return isinstance(error, BadRequest) and any(text in said for text in texts)
 
 
+class Lacks(Exception):
+    """The server does not know a method that we can do without; nothing was sent to it."""
+
+
+def unknown(error: BaseException) -> bool:
+    """Whether the server does not know the method. What PTB makes of that is the same as of a
+    token that nobody knows; but who has answered getMe knows ours."""
+    said = str(error).lower()
+    plain = said.startswith("not found") and "parsing" not in said  # a proxy's page says so, too
+    return isinstance(error, InvalidToken) and plain
+
+
 def seconds_of(error: RetryAfter) -> float:
     asked = error.retry_after
     return asked.total_seconds() if isinstance(asked, timedelta) else float(asked)

@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 
 from telegram.error import BadRequest, Forbidden, InvalidToken, RetryAfter
 
-from bots.telegram.failures import failure, seconds_of, why
+from bots.telegram.failures import Lacks, failure, seconds_of, why
 from bots.telegram.render import render
 from bots.telegram.unfinished import closed
 from core.adapter import Showing
@@ -74,7 +74,7 @@ class Typing:
             await self._act()
         except RetryAfter as error:
             return seconds_of(error) + AGAIN_SECONDS
-        except (BadRequest, Forbidden) as error:
+        except (BadRequest, Forbidden, Lacks) as error:
             # The send that follows meets the same, and is the one that is told.
             emit("telegram.typing", level=logging.DEBUG, why=why(error))
             return None
@@ -85,7 +85,12 @@ class Typing:
 
 
 class Surface(Protocol):
-    """The chat, for what is shown on the way. Each raises what PTB raises."""
+    """The chat, for what is shown on the way. Each raises what PTB raises, or `Lacks`."""
+
+    @property
+    def edits(self) -> bool:
+        """Whether messages can be edited, as far as is known."""
+        ...
 
     async def type(self) -> None: ...
 
@@ -198,6 +203,9 @@ class Growing:
             return BUSY_SECONDS
         if self._drafts:
             return await self._draft(bodies[-1])
+        if not self._surface.edits:
+            # A message that cannot grow would stay beside the answer.
+            return None
         for index, body in enumerate(bodies):
             if self._bodies.get(index) == body:
                 continue

@@ -17,7 +17,7 @@ from typing import Final
 from telegram import Bot
 from telegram.error import Conflict, InvalidToken, RetryAfter
 
-from bots.telegram.failures import seconds_of, why
+from bots.telegram.failures import seconds_of, unknown, why
 from bots.telegram.insist import Backoff, insist, refuse_token
 from bots.telegram.line import Line
 from bots.telegram.updates import Update, read
@@ -167,7 +167,7 @@ class Poller:
         """
         try:
             # A webhook that is still set would get everything. What waits is kept.
-            await insist(self._bot.delete_webhook, self._unreachable)
+            await insist(self._no_webhook, self._unreachable)
             self._started = self._clock.monotonic()
             while True:
                 await self._take(await self._ask())
@@ -252,7 +252,15 @@ class Poller:
         trouble("telegram.twin", why=why(error), times=self._twins)
         await self._clock.sleep(3.0 + self._chance())
         if webhook:
-            await insist(self._bot.delete_webhook, self._unreachable)
+            await insist(self._no_webhook, self._unreachable)
+
+    async def _no_webhook(self) -> None:
+        """A server that knows of no webhooks has none."""
+        try:
+            await self._bot.delete_webhook()
+        except InvalidToken as error:
+            if not unknown(error):
+                raise
 
     async def _rebuild(self) -> None:
         """The request hangs beyond all limits: so does its connection, and who knows what else."""

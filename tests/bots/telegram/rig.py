@@ -18,14 +18,16 @@ import pytest
 from bots.telegram.adapter import TelegramAdapter
 from core.adapter import Acceptance, Refused
 from core.agent import Agent
+from core.commands import BUILT_IN
 from core.conversations import Conversations, Options
 from core.engine import EmbeddedEngine
 from core.gate import Gate
 from core.memory import BOT_MEMORY
 from core.messages import Inbound, encode_blocks, text_block
 from core.model import Answer, OnText, Request
+from core.phrases import ENGLISH
 from core.tools import Tool
-from playground.telegram import Call, Chat, Person, Telegram
+from playground.telegram import OLDEST, Call, Chat, Person, Telegram
 from stores.memory import MemoryStore
 from tests.core.fakes import USAGE, FakeClock, settle
 
@@ -63,6 +65,7 @@ class Speaker:
 class Rig:
     """
     :param seconds: how long the model takes for an answer
+    :param oldest: Telegram's server knows only the oldest methods
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Rig:
         seconds: float = 0.0,
         store: MemoryStore | None = None,
         tools: Sequence[Tool] = (),
+        oldest: bool = False,
         **adapter: Any,
     ) -> None:
         self.clock = FakeClock(manual=True)
@@ -78,6 +82,8 @@ class Rig:
         self.store = store or MemoryStore()
         self.model = Speaker(self.clock, seconds, *script)
         self._tools = tuple(tools)
+        if oldest:
+            self.telegram.knows(*OLDEST)
         self._settings = adapter
         self._busy = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,6 +116,7 @@ class Rig:
                 await engine.submit(inbound.key, inbound.id)
             return acceptance
 
+        await self.adapter.show_menu(BUILT_IN, ENGLISH)
         self._start(engine.run(self.conversations.work))
         self._start(self.adapter.run(accept))
         self._start(self._pass_time())
