@@ -121,8 +121,9 @@ def build_commands(settings: Settings) -> Commands:
     :raises ConfigError: one of somebody's own cannot be loaded, or its name is taken
     """
     own = [load_command(*each, settings.folder) for each in settings.commands.items()]
+    fixed = {"model", "mention"} - set(settings.agent.chat_settings)
     try:
-        return BUILT_IN.extended(*own)
+        return BUILT_IN.without(*fixed).extended(*own)
     except ValueError as error:
         raise ConfigError(f"[commands] {error}") from None
 
@@ -359,6 +360,7 @@ class _Program:
                 say=say,
                 tools=tool_lists(settings),
                 approvers=settings.agent.approvers,
+                overheard=settings.memory.unaddressed,
             ),
             commands,
             spending,

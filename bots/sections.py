@@ -182,6 +182,7 @@ class AgentSection(Section):
     """
     :param fallback: the model that takes over when the first cannot answer
     :param models: those that people may choose by /model, besides `model`
+    :param chat_settings: what a chat may choose for itself, by the commands of these names
     :param tools: ``path/to/file.py:name``, relative to the config file; a server tool; an entry
         point of the group ``chinwag.tools``
     :param phrases: a file with the bot's fixed sentences in other words
@@ -203,6 +204,7 @@ class AgentSection(Section):
     approvers: tuple[Annotated[str, AfterValidator(_check_sender)], ...] = ()
     approval_timeout: Seconds = 3600.0
     phrases: Text | None = None
+    chat_settings: tuple[Literal["model", "mention"], ...] = ("model", "mention")
     tools: tuple[Annotated[str, AfterValidator(_check_tool)], ...] = ()
 
 
@@ -210,6 +212,8 @@ class MemorySection(Section):
     """What a request holds of a conversation; see `core.memory.ConversationMemory`.
 
     :param trim_to: half of `max_messages` when it is not given
+    :param unaddressed: how many messages that are said in a group, but not to the bot, it remembers
+        until it is addressed; 0: none
     """
 
     max_messages: Count = 40
@@ -217,6 +221,7 @@ class MemorySection(Section):
     max_tokens: Count = 150_000
     max_bytes: Count = 20_000_000
     max_images: Annotated[int, Field(ge=0)] = 20
+    unaddressed: Annotated[int, Field(ge=0, le=50)] = 0
     strategy: Literal["window", "summary", "server"] = "window"
     summary_model: Annotated[str, StringConstraints(pattern=A_WORD)] = SUMMARY_MODEL
     compact_at: Annotated[int, Field(ge=LEAST_COMPACT_AT)] = COMPACT_AT

@@ -45,11 +45,12 @@ class Albums:
 
 
 def first_of(waiting: Sequence[Inbound]) -> tuple[Inbound, ...]:
-    """The oldest message, and what is of one album with it."""
-    album = waiting[0].album
-    if album is None:
-        return (waiting[0],)
-    return tuple(each for each in waiting if each.album == album)
+    """The oldest message, what is of one album with it, and what was said around it before."""
+    oldest = next((each for each in waiting if each.addressed), waiting[0])
+    around = tuple(waiting[: waiting.index(oldest)])
+    if oldest.album is None:
+        return (*around, oldest)
+    return around + tuple(each for each in waiting if each.album == oldest.album)
 
 
 def late_of(waiting: Sequence[Inbound], taken: Sequence[Inbound]) -> tuple[Inbound, ...]:

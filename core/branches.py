@@ -12,6 +12,7 @@ from core import history
 from core.changes import abandoned, stop
 from core.messages import Inbound, Message, Sender, decode_blocks, encode_blocks
 from core.outbox import taken_back
+from core.quoted import is_overheard
 from core.snapshot import Snapshot, Span
 
 
@@ -71,21 +72,45 @@ def _said_in(exchange: tuple[Message, ...], asked: Inbound) -> list[Inbound]:
 
     The blocks stay as they are: a name that stands before a text stands there already.
     """
-    said = []
+    said: list[Inbound] = []
     for row in exchange:
-        blocks = [each for each in decode_blocks(row.blocks) if each.get("type") != "tool_result"]
-        if row.role == "user" and row.sender is not None and blocks:
+        if row.role != "user" or row.sender is None:
+            continue
+        parts = _by_sender(row)
+        for number, (sender, blocks) in enumerate(parts, 1):
+            last = number == len(parts)
+            name = f"{asked.id}.{row.seq}"
             said.append(
                 Inbound(
-                    id=f"{asked.id}.{row.seq}",
+                    id=name if last else f"{name}.{number}",
                     key=asked.key,
                     kind="message",
-                    sender=Sender(row.sender),
+                    sender=Sender(sender),
                     text="",
                     blocks=encode_blocks(blocks),
-                    message_id=row.message_ids[-1] if row.message_ids else None,
+                    message_id=row.message_ids[-1] if last and row.message_ids else None,
                     group=asked.group,
                     at=row.at,
+                    addressed=last or not is_overheard(str(blocks[-1].get("text"))),
                 )
             )
     return said
+
+
+def _by_sender(row: Message) -> list[tuple[str, list[history.Block]]]:
+    """Its blocks, without results of tools, in runs of one person's; what is of ours goes with what
+    it stands before. So whose words they are is known of the next row, too."""
+    runs: list[tuple[str, list[history.Block]]] = []
+    ours: list[history.Block] = []
+    blocks = decode_blocks(row.blocks)
+    for who, block in zip(row.senders or (row.sender or "",) * len(blocks), blocks, strict=True):
+        if block.get("type") == "tool_result":
+            continue
+        if not who:
+            ours.append(block)
+        elif runs and runs[-1][0] == who and not ours:
+            runs[-1][1].append(block)
+        else:
+            runs.append((who, [*ours, block]))
+            ours = []
+    return runs

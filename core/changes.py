@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from core import approvals, history
+from core import approvals, history, overheard
 from core.albums import first_of, late_of
 from core.memory import ConversationMemory
 from core.messages import (
@@ -30,7 +30,7 @@ from core.messages import (
 )
 from core.outbox import SENT_LIMIT, on_screen, parts_of, queue, retractions
 from core.quoted import unmarked
-from core.snapshot import Fit, Snapshot, Span, Suspension, Turn, Usage
+from core.snapshot import Fit, Overheard, Snapshot, Span, Suspension, Turn, Usage
 from core.trimming import NewSummary, from_row, summarised, trimmed
 from core.window import learned
 
@@ -64,6 +64,19 @@ def begin(*, revision: int, epoch: str, now: int, cwd: str | None = None) -> Sna
 def knows(snapshot: Snapshot, inbound_id: str) -> bool:
     """Whether this message was accepted before: what waits is known, however much came since."""
     return inbound_id in snapshot.seen or any(each.id == inbound_id for each in snapshot.inbox)
+
+
+def hear(snapshot: Snapshot, inbound: Inbound, most: int) -> Snapshot:
+    """It was said in the room, but not to the bot: seen, and remembered until the next turn.
+
+    :param most: how many such messages are remembered
+    """
+    if knows(snapshot, inbound.id):
+        return snapshot
+    after = overheard.hear(snapshot, inbound, most)
+    if after is snapshot:
+        return snapshot
+    return replace(after, seen=(*snapshot.seen, inbound.id)[-SEEN_LIMIT:])
 
 
 def accept(snapshot: Snapshot, inbound: Inbound) -> Snapshot:
@@ -100,6 +113,7 @@ def reset(snapshot: Snapshot, epoch: str) -> Snapshot:
         inbox=(),
         unanswered=(),
         edited=None,
+        heard=(),
         turn=None,
         outbox=retractions(snapshot.turn, epoch),
         answer="",
@@ -240,11 +254,13 @@ def _first_attempt(
             blocks = encode_blocks([text_block(seed.message)])
             steps.append(Message(seq=seq, role=seed.role, blocks=blocks, at=now))
             seq += 1
-    steps.append(_spoken(waiting, seq, now, [time_block(now)] if tell_time else []))
+    before = [time_block(now)] if tell_time else []
+    steps.append(_spoken(waiting, seq, now, before, snapshot.heard))
     return replace(
         trimmed(snapshot, memory, steps, summary),
         next_seq=seq + 1,
         edited=None,
+        heard=(),
         turn=Turn(
             execution=execution,
             attempt=1,
@@ -441,6 +457,7 @@ def move(old: Snapshot, new: Snapshot | None, key: str) -> Snapshot:
         inbox=_addressed(old.inbox + new.inbox, key),
         unanswered=_addressed(new.unanswered or old.unanswered, key),
         turn=turn,
+        heard=old.heard + new.heard,
         outbox=outbox,
         sent=(old.sent + new.sent)[-SENT_LIMIT:],
         seen=(old.seen + unseen)[-SEEN_LIMIT:],
@@ -476,10 +493,20 @@ def _rows(seq: int, role: Role, many: Sequence[msgspec.Raw], now: int) -> tuple[
     )
 
 
-def _spoken(waiting: Sequence[Inbound], seq: int, now: int, before: list[history.Block]) -> Message:
+def _spoken(
+    waiting: Sequence[Inbound],
+    seq: int,
+    now: int,
+    before: list[history.Block],
+    heard: Sequence[Overheard] = (),
+) -> Message:
     """The user message made of what people said."""
-    blocks = encode_blocks([*before, *_said(waiting)])
-    return _from(Message(seq=seq, role="user", blocks=blocks, at=now), waiting)
+    blocks = encode_blocks([*before, *overheard.blocks(heard), *_said(waiting)])
+    row = _from(Message(seq=seq, role="user", blocks=blocks, at=now), waiting)
+    if not heard:
+        return row
+    around = [""] * len(before) + [one.sender.id for one in heard]
+    return replace(row, senders=(*around, *_senders(waiting)))
 
 
 def _said(waiting: Sequence[Inbound]) -> list[history.Block]:
@@ -505,9 +532,13 @@ def _each_from(row: Message, said: Sequence[Inbound]) -> tuple[str, ...]:
     """Whose each block is, when they are several people's; in front stand those of ours."""
     if len({inbound.sender.id for inbound in said}) == 1:
         return ()
-    senders = [inbound.sender.id for inbound in said for _ in _said([inbound])]
+    senders = _senders(said)
     ahead = len(decode_blocks(row.blocks)) - len(senders)
     return (*[""] * ahead, *senders)
+
+
+def _senders(said: Sequence[Inbound]) -> list[str]:
+    return [inbound.sender.id for inbound in said for _ in _said([inbound])]
 
 
 def said_by(inbound: Inbound) -> str:
@@ -613,6 +644,7 @@ def _without_places(snapshot: Snapshot) -> Snapshot:
             if part.body is not None
         ),
         edited=None,
+        heard=tuple(replace(one, message_id=None) for one in snapshot.heard),
         answer="",
         sent=(),
     )

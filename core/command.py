@@ -113,6 +113,7 @@ class Command(msgspec.Struct, frozen=True):
     :param control: it stops what floods a chat, so it has a budget of its own at the gate
     :param who: whom it is for; to others it is not shown
     :param room: who may use it where several people share one conversation; see `core.rooms`
+    :param groups: it makes sense only where several people speak
     :param first: what must wait for something, before the save; what it returns is `Call.found`.
         Killed before the save it runs again: what it changes must be compare-and-set, and
         harmless a second time
@@ -126,6 +127,7 @@ class Command(msgspec.Struct, frozen=True):
     control: bool = False
     who: Who = "everyone"
     room: Room = "everyone"
+    groups: bool = False
     first: Callable[[Call, Backstage], Awaitable[object]] | None = None
 
     def __post_init__(self) -> None:
@@ -233,6 +235,14 @@ class Commands:
         :raises ValueError: a name is taken
         """
         return Commands((*self, *more))
+
+    def named(self, name: str) -> Command | None:
+        """The command of this name."""
+        return self._table.get(name)
+
+    def without(self, *names: str) -> Commands:
+        """Those that have other names."""
+        return Commands(each for each in self if each.name not in names)
 
     def of(self, inbound: Inbound) -> Command | None:
         """Which command this is; None when it is none of ours, so that it is an ordinary

@@ -91,6 +91,18 @@ def _model(snapshot: Snapshot, call: Call) -> Outcome:
     return Outcome(call.say(phrases.MODEL_CHOSEN, model=wanted), replace(snapshot, chosen=after))
 
 
+def _mention(snapshot: Snapshot, call: Call) -> Outcome:
+    if not call.inbound.group:
+        return Outcome(call.say(phrases.MENTION_NOT_HERE))
+    wanted = call.argument.lower()
+    if wanted not in ("on", "off"):
+        off = snapshot.chosen.get("mention") == "off"
+        return Outcome(call.say(phrases.MENTION_IS_OFF if off else phrases.MENTION_IS_ON))
+    others = {name: value for name, value in snapshot.chosen.items() if name != "mention"}
+    after = replace(snapshot, chosen={**others, "mention": "off"} if wanted == "off" else others)
+    return Outcome(call.say(phrases.MENTION_OFF if wanted == "off" else phrases.MENTION_ON), after)
+
+
 def _meant(wanted: str, allowed: Sequence[str]) -> str | None:
     """The one of this name, or the only one that is called so behind its provider."""
     wanted = wanted.strip("`").lower()
@@ -106,6 +118,14 @@ BUILT_IN: Final = Commands(
         Command("undo", phrases.HELP_UNDO, _undo, interrupts=True, room="last"),
         Command("retry", phrases.HELP_RETRY, _retry, interrupts=True, room="last"),
         Command("model", phrases.HELP_MODEL, _model, arguments="[name]", room="setting"),
+        Command(
+            "mention",
+            phrases.HELP_MENTION,
+            _mention,
+            arguments="[on or off]",
+            room="setting",
+            groups=True,
+        ),
         Command("usage", phrases.HELP_USAGE, _usage, first=_account),
         Command(
             "export",

@@ -70,6 +70,8 @@ class Options(msgspec.Struct, frozen=True):
     :param say: how the bot words its fixed sentences
     :param tools: which of the agent's tools a chat may use
     :param opens: what reads the files that people send
+    :param overheard: how many messages that were said in a room, but not to the bot, are
+        remembered for its next turn there; 0: none, and no trace of them is kept
     """
 
     cwd: str = ""
@@ -79,6 +81,7 @@ class Options(msgspec.Struct, frozen=True):
     say: Wording = ENGLISH
     tools: Lists = Lists()
     opens: Opens = OpensNothing()
+    overheard: int = 0
 
 
 class _Busy:
@@ -118,6 +121,8 @@ class Conversations:
         self._options = options
         self._say = options.say
         self._commands = commands
+        # Without the command nobody could say that it is to be off, nor take it back.
+        self._mention = commands.named("mention")
         self._spending = spending or Spending(clock)
         self._snapshots = Snapshots(store, clock, self.ref, self._spending.rows)
         self._backstage = Backstage(
@@ -208,6 +213,10 @@ class Conversations:
 
     async def _admit(self, inbound: Inbound) -> Acceptance:
         began = self._clock.monotonic()
+        if not inbound.addressed:
+            if not await self._is_for_us(inbound):
+                return await self._overhear(inbound)
+            inbound = replace(inbound, addressed=True)
         admitted = await self._gate.admit(inbound)
         if isinstance(admitted, Refused):
             return admitted
@@ -294,6 +303,41 @@ class Conversations:
             interrupts = command.interrupts and done
         self._wake(inbound.key, interrupts or _is_late(snapshot, inbound))
         return Accepted()
+
+    async def _is_for_us(self, inbound: Inbound) -> bool:
+        """Whether all that is said in this room is said to the bot."""
+        if self._mention is None or not self._gate.lets_in(inbound.sender.id):
+            return False
+        try:
+            snapshot = await self._snapshots.load(inbound.key)
+        except (SnapshotUnreadable, SnapshotTooNew):
+            return False
+        finally:
+            if inbound.key not in self._busy:
+                self._snapshots.forget(inbound.key)
+        return snapshot is not None and snapshot.chosen.get("mention") == "off"
+
+    async def _overhear(self, inbound: Inbound) -> Acceptance:
+        """It is remembered for the next turn, where that is wanted. Nobody is told anything."""
+        most = self._options.overheard
+        if not most or not self._gate.lets_in(inbound.sender.id):
+            return Refused()
+        if self._adapter(inbound.key) is None or self._moves.is_leaving(inbound.key):
+            return Refused()
+        try:
+            snapshot, applied = await self._snapshots.update(
+                inbound.key, lambda before: changes.hear(before or self._begin(), inbound, most)
+            )
+        except (SnapshotUnreadable, SnapshotTooNew):
+            return Refused()
+        finally:
+            if inbound.key not in self._busy:
+                self._snapshots.forget(inbound.key)
+        if applied:
+            emit("overheard", inbound.key, id=inbound.id)
+            return Accepted()
+        known = snapshot is not None and changes.knows(snapshot, inbound.id)
+        return Duplicate() if known else Refused()
 
     async def _edit(self, edit: Inbound) -> Acceptance:
         """It begins no conversation and no turn. One that changes nothing is not kept."""

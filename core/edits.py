@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from core import branches, cards, changes, history, phrases
+from core import branches, cards, changes, history, overheard, phrases
 from core.adapter import Adapter, Card, Cards, Choice, Refused
 from core.messages import Inbound, Message, Outbound, decode_blocks, encode_blocks, text_block
 from core.outbox import queue
@@ -39,8 +39,10 @@ def edit(snapshot: Snapshot, edit: Inbound, adapter: Adapter, say: Wording) -> S
     """
     if changes.knows(snapshot, edit.id):
         return snapshot
-    waiting = _waiting(snapshot)
-    for inbound in waiting:
+    around = overheard.edited(snapshot, edit)
+    if around is not None:
+        return changes.reply(around, edit, ())
+    for inbound in _waiting(snapshot):
         if _same(inbound, edit):
             return _in_place(changes.reply(snapshot, edit, ()), inbound, edit)
     after = _changed(snapshot, edit)

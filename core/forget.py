@@ -21,7 +21,8 @@ from core.command import Backstage, Call, Outcome
 from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.export import oldest_first
 from core.messages import Message, Outbound, decode_blocks, encode_blocks, text_block
-from core.quoted import is_quoted
+from core.overheard import spoke_to_us
+from core.quoted import inside, is_overheard, is_quoted
 from core.snapshot import Snapshot, Span
 from core.snapshots import Snapshots, new_id
 from core.store import BotStore, SessionRef
@@ -178,7 +179,7 @@ def _speakers(row: Message) -> tuple[str | None, ...]:
 
 def _began(exchange: Sequence[Message]) -> str | None:
     """Whose exchange it is: of who spoke first in it."""
-    return next((who for who in _speakers(exchange[0]) if who), None)
+    return next(iter(spoke_to_us(exchange[0])), None)
 
 
 def _theirs(row: Message, person: str, blocks: Sequence[dict[str, Any]]) -> list[bool]:
@@ -201,7 +202,11 @@ def _said_by(row: Message, person: str) -> list[str]:
         if is_theirs
     ]
     # What they quote is somebody else's, who may have said it here, too.
-    return [said_in(text)[1] for text in texts if not is_quoted(text)]
+    return [
+        inside(text) if is_overheard(text) else said_in(text)[1]
+        for text in texts
+        if is_overheard(text) or not is_quoted(text)
+    ]
 
 
 def _quotes(words: Iterable[str]) -> tuple[str, ...]:
@@ -344,6 +349,7 @@ def without(snapshot: Snapshot, person: str, mark: str, found: Found) -> Snapsho
         inbox=tuple(each for each in snapshot.inbox if each.sender.id != person),
         unanswered=tuple(each for each in snapshot.unanswered if each.sender.id != person),
         edited=snapshot.edited if snapshot.edited and snapshot.edited.sender.id != person else None,
+        heard=tuple(one for one in snapshot.heard if one.sender.id != person),
         answer="",
         outbox=_unsaid(snapshot.outbox, found),
         erase=(*snapshot.erase, *erase, *_unused(snapshot)),

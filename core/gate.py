@@ -117,11 +117,15 @@ class Gate:
         """Whether it is the owner, or somebody on the access list."""
         return sender in self._allow or sender == self._owner
 
+    def lets_in(self, sender: str) -> bool:
+        """Whether this person may speak, however often they do."""
+        return self._open or self.trusts(sender)
+
     async def admit(self, inbound: Inbound) -> Admitted | Refused:
         if inbound.kind == "moved":
             return Admitted()
         sender = inbound.sender.id
-        if not (self._open or self.trusts(sender)):
+        if not self.lets_in(sender):
             if await self._pair(inbound):
                 return Admitted(paired=True)
             return self._stranger(inbound)

@@ -103,6 +103,7 @@ class Inbound(
     :param at: milliseconds since 1970, UTC
     :param attachments: files that are fetched when the turn starts; then they are `blocks`
     :param album: what the messages of one album have in common; they are answered together
+    :param addressed: whether it was said to the bot; else in the room where it is
     :param follows: it is for us only if we are in this conversation already; where there is none,
         nobody has asked for one, and it leaves no trace
     """
@@ -119,6 +120,7 @@ class Inbound(
     at: int = 0
     attachments: tuple[Attachment, ...] = ()
     album: str | None = None
+    addressed: bool = True
     follows: bool = False
 
 

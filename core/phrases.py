@@ -25,6 +25,19 @@ HELP_USAGE: Final = "what was used here, and what is left"
 HELP_UNDO: Final = "take back what you said last, and my answer"
 HELP_RETRY: Final = "have me answer again what you said last"
 HELP_MODEL: Final = "show or choose the model that answers here"
+HELP_MENTION: Final = "whether I answer here only when I am addressed"
+MENTION_NOT_HERE: Final = "Here I answer everything: that is for groups."
+MENTION_IS_ON: Final = (
+    "Here I answer when I am addressed. Send /mention off, and I answer everything."
+)
+MENTION_IS_OFF: Final = (
+    "Here I answer everything. Send /mention on, and I answer only when I am addressed."
+)
+MENTION_ON: Final = "From now on I answer here only when I am addressed."
+MENTION_OFF: Final = (
+    "From now on I answer everything that is said here, as far as I am shown it. /mention on ends "
+    "that."
+)
 HELP_APPROVE: Final = "allow the call that I asked about"
 HELP_DECLINE: Final = "do not allow it, and say why"
 HELP_FORGET: Final = "delete everything of yours, wherever you wrote to me"

@@ -1,4 +1,5 @@
-"""Words of others that a message brings along: what it quotes, what it forwards. Pure.
+"""Words of others that a message brings along: what it quotes, what it forwards, and what was said
+around it. Pure.
 
 They are data: each stands between marks that name its author, and nothing inside, nor the words of
 whoever sends them, can look like such a mark. That the model heeds the difference cannot be
@@ -21,10 +22,10 @@ OURS: Final = "you"
 UNKNOWN: Final = "somebody"
 
 Block = dict[str, Any]
-Kind = Literal["quoted", "forwarded"]
+Kind = Literal["quoted", "forwarded", "overheard"]
 
-_MARK: Final = re.compile(r"<(?=\s*/?\s*(?:quoted|forwarded)\b)", re.IGNORECASE)
-_BEGINS: Final = re.compile(r"<(?:quoted|forwarded) from=\"[^\"<>\n]*\">\n")
+_MARK: Final = re.compile(r"<(?=\s*/?\s*(?:quoted|forwarded|overheard)\b)", re.IGNORECASE)
+_BEGINS: Final = re.compile(r"<(?:quoted|forwarded|overheard) from=\"[^\"<>\n]*\">\n")
 
 
 def quoted(text: str, author: str, kind: Kind = "quoted", *, ours: bool = False) -> Block:
@@ -62,3 +63,13 @@ def unmarked(text: str) -> str:
 def is_quoted(text: str) -> bool:
     """Whether a block's text stands between marks: it is not its sender's own."""
     return _BEGINS.match(text) is not None
+
+
+def is_overheard(text: str) -> bool:
+    """Whether it was said in the room, but not to the bot."""
+    return text.startswith("<overheard ") and is_quoted(text)
+
+
+def inside(text: str) -> str:
+    """What stands between the marks of such a block."""
+    return text.partition("\n")[2].rpartition("\n")[0]

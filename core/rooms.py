@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from core import history, phrases
+from core.overheard import spoke_to_us
 from core.snapshot import Snapshot
 
 # `last`: also who said everything that it would take back. `setting`: to change it; everybody sees.
@@ -45,15 +46,15 @@ def spoke_last(snapshot: Snapshot | None, sender: str) -> bool:
 
 def _last_speakers(snapshot: Snapshot) -> Iterable[str]:
     turn = snapshot.turn
-    waiting = [each for each in snapshot.inbox if turn is None or each.id in turn.taken]
+    waiting = [
+        each
+        for each in snapshot.inbox
+        if each.addressed and (turn is None or each.id in turn.taken)
+    ]
     if waiting or snapshot.unanswered:
         return [each.sender.id for each in waiting or snapshot.unanswered]
     first = history.last_exchange(snapshot.messages)
     if first is None:
         return []
-    return [
-        who
-        for row in snapshot.messages[first:]
-        for who in (*row.senders, row.sender)
-        if who and row.role == "user"
-    ]
+    rows = [row for row in snapshot.messages[first:] if row.role == "user"]
+    return [who for row in rows for who in spoke_to_us(row)]

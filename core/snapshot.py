@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from core.errors import SnapshotTooNew, SnapshotUnreadable
-from core.messages import NO_BLOCKS, Inbound, Message, Outbound
+from core.messages import NO_BLOCKS, Inbound, Message, Outbound, Sender
 from core.usage import Spent
 from core.usage import Usage as Usage  # noqa: PLC0414 (it has always been found here)
 
@@ -89,6 +89,16 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     suspended: Suspension | None = None
 
 
+class Overheard(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
+    """What somebody said in the room, but not to the bot; see `core.overheard`."""
+
+    sender: Sender
+    text: str
+    message_id: str | None = None
+
+
 class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Which platform messages a delivered part became."""
 
@@ -128,6 +138,7 @@ class Snapshot(
     :param unanswered: what was said last, when it got no answer: an apology, or a stop
     :param edited: what was said last as its author has changed it since, while they are asked
         whether it shall be answered again
+    :param heard: what was said in the room since the last turn, but not to the bot
     :param answer: the execution whose reply is the last that was said, while undo may take it back
     :param sent: the last delivered parts, and all of that reply
     :param seen: the last inbound ids, oldest first
@@ -161,6 +172,7 @@ class Snapshot(
     edited: Inbound | None = None
     turn: Turn | None = None
     outbox: tuple[Outbound, ...] = ()
+    heard: tuple[Overheard, ...] = ()
     answer: str = ""
     sent: tuple[Sent, ...] = ()
     seen: tuple[str, ...] = ()

@@ -31,7 +31,11 @@ class _Kept(NamedTuple):
 
     def has_spoken(self, sender: str) -> bool:
         inbounds = self.snapshot.inbox + self.snapshot.unanswered
-        return any(each.sender.id == sender for each in inbounds) or any(
+        senders = [
+            *(each.sender for each in inbounds),
+            *(one.sender for one in self.snapshot.heard),
+        ]
+        return any(each.id == sender for each in senders) or any(
             sender == row.sender or sender in row.senders for row in self.rows.values()
         )
 

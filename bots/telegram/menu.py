@@ -38,7 +38,8 @@ def menus(commands: Commands, say: Wording, scope: Scope) -> Iterator[tuple[BotC
     conversation, only they are told."""
     everybody = [each for each in commands.open_to(trusted=False) if each.name not in _ELSEWHERE]
     shared = scope == "chat"
-    yield BotCommandScopeAllPrivateChats(), _menu(everybody, say)
+    alone = [each for each in everybody if not each.groups]
+    yield BotCommandScopeAllPrivateChats(), _menu(alone, say)
     members = [each for each in everybody if not (shared and each.room == "admins")]
     yield BotCommandScopeAllGroupChats(), _menu(members, say)
     yield BotCommandScopeAllChatAdministrators(), _menu(everybody, say)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bots.app import build_commands
 from bots.sections import AdapterSection, is_secret, known_keys
 from bots.settings import VARIABLES, Settings, load_settings
 from core.errors import ConfigError
@@ -634,3 +635,12 @@ def test_a_webhook_secret_is_one(tmp_path: Path) -> None:
     settings = load_settings(config(tmp_path, ""), {"TELEGRAM_WEBHOOK_SECRET": "s" * 32})
     assert "s" * 32 in settings.secrets()
     assert "s" * 32 not in repr(settings) + settings.model_dump_json()
+
+
+def test_what_a_chat_may_choose_is_the_owner_s_choice(tmp_path: Path) -> None:
+    def names(text: str) -> set[str]:
+        return {each.name for each in build_commands(load_settings(config(tmp_path, text), {}))}
+
+    only = names('[agent]\nchat_settings = ["model"]\n')
+    assert "model" in only and "mention" not in only
+    assert {"model", "mention"} <= names("")

@@ -343,8 +343,7 @@ def asks_again(snapshot: Snapshot, edit: Inbound) -> list[Any]:
         return []
     again = edits.again(after, said("p", kind="decision"))
     assert again.edited is None
-    (inbound,) = again.inbox
-    return list(decode_blocks(inbound.blocks))
+    return [block for inbound in again.inbox for block in decode_blocks(inbound.blocks)]
 
 
 def test_of_several_messages_in_one_turn_the_right_one_changes() -> None:

@@ -19,6 +19,7 @@ from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.messages import Inbound, Message, Outbound, Sender, encode_blocks, text_block
 from core.snapshot import (
     VERSION,
+    Overheard,
     Pending,
     Sent,
     Snapshot,
@@ -233,6 +234,7 @@ SNAPSHOTS = st.builds(
     edited=st.none() | INBOUNDS,
     turn=st.none() | TURNS,
     outbox=some(OUTBOUNDS),
+    heard=some(st.builds(Overheard, st.builds(Sender, TEXT, TEXT), TEXT, OPTIONAL)),
     answer=TEXT,
     sent=some(st.builds(Sent, TEXT, some(TEXT))),
     seen=some(TEXT),
@@ -270,8 +272,8 @@ def test_the_fields_are_those_of_the_contract_and_no_others() -> None:
         *("version", "revision", "epoch", "created_at", "updated_at", "id"),
         *("model", "system_prompt", "thinking", "effort", "cwd", "chosen"),
         *("spans", "window", "messages", "fit", "next_seq"),
-        *("inbox", "unanswered", "edited", "turn", "outbox", "answer", "sent", "seen"),
-        *("usage", "gone", "erase", "spent", "rewritten"),
+        *("inbox", "unanswered", "edited", "turn", "outbox", "heard", "answer"),
+        *("sent", "seen", "usage", "gone", "erase", "spent", "rewritten"),
     )
     assert Turn.__struct_fields__ == (
         *("execution", "attempt", "first", "taken", "steps", "started", "shown", "suspended"),

@@ -45,7 +45,7 @@ from core.forget import forget
 from core.history import begins_exchange
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Message, Outbound, Role, Sender, encode_blocks, text_block
-from core.snapshot import Pending, Sent, Snapshot, Suspension, Turn, Usage, stored
+from core.snapshot import Overheard, Pending, Sent, Snapshot, Suspension, Turn, Usage, stored
 from core.snapshots import Snapshots
 from core.store import Blob, BotStore, SessionRef, SessionStore, Summary
 from core.trimming import NewSummary
@@ -190,6 +190,7 @@ def rich() -> Snapshot:
             Outbound("out-3", None, "held", replaces="90"),
             Outbound("out-4", "", "failed"),
         ),
+        heard=(Overheard(Sender("telegram:43", "Bob"), "lunch?", "75"),),
         answer="old",
         sent=(Sent("old.0", ("80", "81")), Sent("old.1", ())),
         seen=tuple(f"s{number:020}" for number in range(200)),
