@@ -168,6 +168,8 @@ class Poller:
         try:
             # A webhook that is still set would get everything. What waits is kept.
             await insist(self._no_webhook, self._unreachable)
+            self._line.answered()
+            self._line.state = "polling"
             self._started = self._clock.monotonic()
             while True:
                 await self._take(await self._ask())
@@ -200,7 +202,6 @@ class Poller:
     async def _ask(self) -> list[Update]:
         while True:
             began = self._clock.monotonic()
-            self._line.state = "polling"
             try:
                 updates = await self._request()
             except InvalidToken as error:
@@ -219,6 +220,7 @@ class Poller:
                 await self._unreachable.wait(why(error))
             else:
                 self._line.answered()
+                self._line.state = "polling"
                 self._unreachable.over()
                 if not updates and self._clock.monotonic() - began < min(0.5, self._timeout):
                     # Somebody on the way does not hold the request: it would be asked in a circle.
