@@ -4,10 +4,10 @@ PACKAGES := bots core stores playground
 TYPED := $(wildcard $(PACKAGES) tests examples bench)
 BIN := .venv/bin
 
-.PHONY: help setup demo test check test-crash soak mutate cover bench lock clean
+.PHONY: help setup demo test check test-browser images test-crash soak mutate cover bench lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.done ## make .venv with the command chinwag in it
 
@@ -26,6 +26,12 @@ check: setup ## lint, format, types, import arrows
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
+
+test-browser: setup ## the page of the playground, in the Chromium that is installed
+	CHINWAG_REQUIRE=chromium $(BIN)/python -m pytest -n 2 tests/browser
+
+images: setup ## the pictures of docs/images, made anew
+	$(BIN)/python -m tests.browser.shots
 
 test-crash: setup ## kill the program at every failpoint, tell thousands of stories (long)
 	$(BIN)/python -m pytest -m crash

@@ -56,9 +56,7 @@ class Lab:
         self.listeners: list[Listener] = []
         self.telegram = Telegram(f"{_BOT_ID}:{secrets.token_urlsafe(26)}")
         self.claude = Claude(pace=pace)
-        self.troubles = Troubles(
-            self.telegram, self.claude, lambda: self.tell("trouble", {"all": self.troubles.json()})
-        )
+        self.troubles = Troubles(self.telegram, self.claude, lambda: self.tell("trouble", {}))
         # Set these to have the real model answer: see `web`.
         self.real_model: dict[str, str] | None = None
         self.bot = Bot(folder, self._environ, lambda event: self.tell("bot", event), config)

@@ -96,8 +96,9 @@ class Show:
                 asked = happened["asked"]
                 self.requests.append((asked.number, asked.body))
                 self._hop(hops.of_model(happened))
+                self._say_troubles()
             case "trouble":
-                self.feed.publish("troubles", {"all": happened["all"]})
+                self._say_troubles()
 
     def _of_bot(self, happened: Json) -> None:
         name = happened["event"]
@@ -136,7 +137,7 @@ class Show:
             case "queued":
                 self._of_update(self.lab.telegram.update_text(happened["update_id"]))
             case "fault":
-                self.feed.publish("troubles", {"all": self.lab.troubles.json()})
+                self._say_troubles()
 
     def _of_update(self, text: str) -> None:
         try:
@@ -154,6 +155,9 @@ class Show:
         chat = self.lab.telegram.chat(chat_id)
         about = {"platform": "telegram", "chat": chat_id, "drafts": drafts_json(chat)}
         self.feed.publish("drafts", about)
+
+    def _say_troubles(self) -> None:
+        self.feed.publish("troubles", {"all": self.lab.troubles.json()})
 
     def _hop(self, hop: Json) -> None:
         self._hops.append(hop)

@@ -1,7 +1,8 @@
 // One platform: its conversations, the one that is open, and a place to write.
 //
 // Only the open conversation has rows. The newest messages are there; older ones come when
-// somebody scrolls to them. The browser lays out what is to be seen (content-visibility).
+// somebody scrolls to them. Rows hang in chunks, of which the browser lays out those that are to be
+// seen (content-visibility): ten thousand rows cost what a hundred do.
 
 import { act, get } from "./api.js";
 import { make } from "./dom.js";
@@ -9,6 +10,7 @@ import { draftRow, row } from "./message.js";
 
 const NEAR = 80; // pixels from the end within which a reader is at the end
 const TYPING_MS = 5_500;
+const CHUNK = 100; // rows that are laid out, or not, together
 
 export class Column {
   constructor(root, { platform, title, suggestions, fail }) {
@@ -37,7 +39,7 @@ export class Column {
     // Whoever is at the end stays there, whatever grows; whoever reads above is left in peace.
     this.sticks = true;
     this.log.addEventListener("scroll", () => { this.sticks = this.isAtEnd(); this.older(); }, { passive: true });
-    const resized = new ResizeObserver(() => { if (this.sticks) this.toEnd(); });
+    const resized = new ResizeObserver(() => this.settle());
     this.list = make("div", { class: "rows" });
     this.growing = make("div", { class: "growing", "aria-live": "off" });
     this.log.append(this.list, this.growing);
@@ -144,9 +146,7 @@ export class Column {
     this.mentionLabel.hidden = chat.person !== null;
     this.rows.clear();
     this.list.replaceChildren();
-    const rows = document.createDocumentFragment();
-    for (const message of this.messages.get(place).values()) rows.append(this.newRow(message));
-    this.list.append(rows);
+    for (const message of this.messages.get(place).values()) this.append(this.newRow(message));
     this.grow();
     this.toEnd();
     this.listChats();
@@ -156,8 +156,17 @@ export class Column {
     const old = this.rows.get(message.id);
     const fresh = this.newRow(message);
     if (old) old.replaceWith(fresh);
-    else this.list.append(fresh);
+    else this.append(fresh);
     this.grow();
+  }
+
+  append(element) {
+    let chunk = this.list.lastElementChild;
+    if (!chunk || chunk.childElementCount >= CHUNK) {
+      chunk = make("div", { class: "chunk" });
+      this.list.append(chunk);
+    }
+    chunk.append(element);
   }
 
   newRow(message) {
@@ -176,7 +185,16 @@ export class Column {
     if (draft) nodes.push(draftRow(draft, { stop: (on) => this.stop(on) }));
     else if (this.typing.has(this.open)) nodes.push(make("div", { class: "typing" }, "typing", make("i"), make("i"), make("i")));
     this.growing.replaceChildren(...nodes);
-    if (this.sticks) this.toEnd();
+    this.settle();
+  }
+
+  /** To the end, once for all that comes within a frame: to ask where the end is costs a layout. */
+  settle() {
+    if (!this.sticks || this.settling) return;
+    this.settling = requestAnimationFrame(() => {
+      this.settling = undefined;
+      if (this.sticks) this.toEnd();
+    });
   }
 
   isAtEnd() {
@@ -204,16 +222,17 @@ export class Column {
       this.messages.set(place, new Map([...found.map((each) => [each.id, this.own(each)]), ...known]));
       if (place === this.open && found.length) {
         const height = this.log.scrollHeight - this.log.scrollTop;
-        const rows = document.createDocumentFragment();
-        for (const each of found) rows.append(this.newRow(each));
-        this.list.prepend(rows);
+        this.list.prepend(make("div", { class: "chunk" }, ...found.map((each) => this.newRow(each))));
         this.log.scrollTop = this.log.scrollHeight - height;
       }
     } catch {
       this.fail("older messages could not be loaded");
+      return;
     } finally {
       this.loading = false;
     }
+    // Still there: nobody has to move away and come back.
+    requestAnimationFrame(() => this.older());
   }
 
   // ---------------------------------------------------------------- the list of conversations
