@@ -20,9 +20,10 @@ from starlette.routing import BaseRoute
 from bots import http
 from bots.console import OWNER, Console
 from bots.health import Health
+from bots.media import Media
 from bots.metrics import Metrics
 from bots.models import build_client
-from bots.plugins import load_adapter, load_command
+from bots.plugins import load_adapter, load_command, load_transcriber
 from bots.settings import Settings
 from bots.spending import build_spending
 from bots.telegram_bots import telegram_bots
@@ -126,6 +127,14 @@ def build_commands(settings: Settings) -> Commands:
         return BUILT_IN.without(*fixed).extended(*own)
     except ValueError as error:
         raise ConfigError(f"[commands] {error}") from None
+
+
+def build_media(settings: Settings) -> Media:
+    """
+    :raises ConfigError: the transcriber cannot be had
+    """
+    place = settings.media.transcriber
+    return Media(None if place is None else load_transcriber(place, settings.folder))
 
 
 def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[Adapter, ...]:
@@ -344,6 +353,7 @@ class _Program:
         self._say = say
         self._client = build_client(settings)
         spending = build_spending(settings, self._agent, clock)
+        self._media = build_media(settings)
         self._engine = EmbeddedEngine(clock, concurrency=settings.engine.concurrency)
         self._conversations = Conversations(
             store,
@@ -361,6 +371,7 @@ class _Program:
                 tools=tool_lists(settings),
                 approvers=settings.agent.approvers,
                 overheard=settings.memory.unaddressed,
+                opens=self._media,
             ),
             commands,
             spending,
@@ -382,6 +393,7 @@ class _Program:
             if self._metrics is not None:
                 stack.enter_context(listening(self._metrics))
             stack.push_async_callback(self._client.close)
+            stack.push_async_callback(self._media.close)
             engine = asyncio.create_task(self._engine.run(self._conversations.work), name="engine")
             intake = [
                 asyncio.create_task(adapter.run(self._accept), name=adapter.name)

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 
+from bots.media import Transcribe
 from bots.secrets import redacting
 from bots.sections import guarded
 from core.adapter import Adapter
@@ -103,6 +104,18 @@ def load_command(name: str, place: str, base: Path) -> Command:
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
     raise ConfigError(f"{where}: {place} is neither a command nor a function")
+
+
+def load_transcriber(place: str, base: Path) -> Transcribe:
+    """A function that writes down what is spoken in a recording, see `bots.media.Transcribe`.
+
+    :raises ConfigError: there is none
+    """
+    found = load_object(place, base, group="chinwag.transcribers")
+    if not callable(found):
+        raise ConfigError(f"[media] transcriber: {place} is no function")
+    transcribe: Transcribe = found
+    return transcribe
 
 
 def load_adapter(name: str, use: str, options: Mapping[str, Any], base: Path) -> Adapter:

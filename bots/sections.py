@@ -313,6 +313,16 @@ class StoreSection(Section):
     url: Annotated[str, StringConstraints(pattern=A_SCHEME)] = "sqlite:chinwag.db"
 
 
+class MediaSection(Section):
+    """Files that people send.
+
+    :param transcriber: ``path/to/file.py:name`` of a function that writes down what is spoken, or
+        the name of an installed one; None: the bot says that it cannot hear
+    """
+
+    transcriber: Text | None = None
+
+
 class TelegramKeys(Section):
     """What may be said of one bot.
 
@@ -323,6 +333,7 @@ class TelegramKeys(Section):
     :param streaming: how a growing answer is shown: drafts in private chats and edits in groups,
         edits only, or not at all
     :param on_unknown_outcome: of all bots, as are the lists of tools
+    :param max_file_mb: what people may send; the Bot API itself gives out 20 MB at most
     :param tools: which of the agent's tools may be used here; None: all
     :param chat_tools: the same for single chats, by their ids
     """
@@ -335,6 +346,7 @@ class TelegramKeys(Section):
     scope: Literal["chat", "user"] = "chat"
     streaming: Literal["auto", "edit", "off"] = "auto"
     on_unknown_outcome: Literal["resend", "hold"] = "resend"
+    max_file_mb: Annotated[int, Field(ge=1, le=64)] = 20
     tools: tuple[str, ...] | None = None
     chat_tools: dict[str, tuple[str, ...]] = {}
     token: Annotated[SecretStr, AfterValidator(_check_token)] | None = None
@@ -552,6 +564,7 @@ class Settings(BaseSettings):
     budget: BudgetSection = BudgetSection()
     store: StoreSection = StoreSection()
     http: HttpSection = HttpSection()
+    media: MediaSection = MediaSection()
     telegram: TelegramSection = TelegramSection()
     slack: SlackSection = SlackSection()
     anthropic: AnthropicSection = AnthropicSection()

@@ -37,6 +37,7 @@ def telegram_bots(settings: Settings, clock: Clock) -> Iterator[TelegramAdapter]
             streaming=bot.streaming,
             webhook=webhook_of(bot, settings),
             poll_timeout=bot.poll_timeout,
+            max_file_bytes=bot.max_file_mb << 20,
             clock=clock,
         )
 

@@ -21,7 +21,7 @@ from core.clock import Clock
 from core.errors import NotFetched, StoreError, TryLater
 from core.events import emit, trouble
 from core.messages import Attachment, Inbound, clean, cut, decode_blocks, text_block
-from core.quoted import closing, opening, unmarked
+from core.quoted import closing, inert, opening
 from core.results import (
     MAX_CHARACTERS,
     MAX_DOCUMENT,
@@ -129,7 +129,7 @@ class Fetching:
         parts = iter(fetched)
         for message in new:
             own = [next(parts) for _ in message.attachments]
-            self.contents[message.id] = _together(message, own)
+            self.contents[message.id] = _together(message, own, named=_is_named(message, messages))
 
     def lacks(self, messages: Sequence[Inbound]) -> bool:
         """Whether one of them has files that were not fetched."""
@@ -181,7 +181,7 @@ class Fetching:
 
     async def _block(self, part: str | Image | File) -> Sequence[Block]:
         if isinstance(part, str):
-            text = unmarked(cut(clean(part), MAX_CHARACTERS))
+            text = inert(cut(clean(part), MAX_CHARACTERS))
             return [text_block(text)] if text.strip() else []
         size = len(part.data)
         if size > (MAX_IMAGE if isinstance(part, Image) else MAX_DOCUMENT):
@@ -195,23 +195,32 @@ class Fetching:
                 raise NotFetched(UNKNOWN)
             return [{"type": "image", "source": await source_of(part.data, media_type, self._keep)}]
         source = await source_of(part.data, part.media_type, self._keep)
-        name = unmarked(clean(part.name))[:200].strip() or "file"
+        name = inert(clean(part.name))[:200].strip() or "file"
         return [{"type": "document", "source": source, "title": name}]
 
 
 def described(attachment: Attachment) -> str:
     """What it is, for the model: ``file report.pdf``, ``voice message, 12 s``."""
     kind = _KINDS.get(attachment.kind, attachment.kind)
-    name = " ".join(unmarked(clean(attachment.name)).split())[:200]
+    name = " ".join(inert(clean(attachment.name)).split())[:200]
     words = f"{kind} {name}" if name else kind
     return f"{words}, {attachment.seconds} s" if attachment.seconds else words
 
 
-def _together(message: Inbound, parts: Sequence[Sequence[Block]]) -> Sequence[Block]:
+def _is_named(message: Inbound, messages: Sequence[Inbound]) -> bool:
+    """Whether it is plain who has sent it: from its own words, or from the album that it is of."""
+    if not message.group or message.text.strip():
+        return True
+    at = messages.index(message)
+    return at > 0 and message.album is not None and messages[at - 1].album == message.album
+
+
+def _together(
+    message: Inbound, parts: Sequence[Sequence[Block]], *, named: bool
+) -> Sequence[Block]:
     """All blocks of a message's files, what came with words of others between their marks."""
     blocks: list[Block] = []
-    if message.group and not message.text.strip():
-        # Elsewhere the line stands before the text.
+    if not named:
         blocks.append(text_block(from_line(message) + "[sent without words]"))
     blocks += decode_blocks(message.blocks)
     for attachment, part in zip(message.attachments, parts, strict=True):

@@ -24,8 +24,10 @@ UNKNOWN: Final = "somebody"
 Block = dict[str, Any]
 Kind = Literal["quoted", "forwarded", "overheard"]
 
-_MARK: Final = re.compile(r"<(?=\s*/?\s*(?:quoted|forwarded|overheard)\b)", re.IGNORECASE)
-_BEGINS: Final = re.compile(r"<(?:quoted|forwarded|overheard) from=\"[^\"<>\n]*\">\n")
+_NAMES: Final = "quoted|forwarded|overheard"
+_MARK: Final = re.compile(rf"<(?=\s*/?\s*(?:{_NAMES})\b)", re.IGNORECASE)
+_ANY_MARK: Final = re.compile(rf"<(?=\s*/?\s*(?:{_NAMES}|from)\b)", re.IGNORECASE)
+_BEGINS: Final = re.compile(rf'<(?:{_NAMES}) from="[^"<>\n]*">\n')
 
 
 def quoted(text: str, author: str, kind: Kind = "quoted", *, ours: bool = False) -> Block:
@@ -40,7 +42,7 @@ def quoted(text: str, author: str, kind: Kind = "quoted", *, ours: bool = False)
         begin = f'<{kind} from="{OURS}">\n'
     else:
         begin, text = opening(kind, author), cut(text, MAX_CHARACTERS)
-    return text_block(f"{begin}{unmarked(text)}{closing(kind)}")
+    return text_block(f"{begin}{inert(text)}{closing(kind)}")
 
 
 def opening(kind: Kind, author: str) -> str:
@@ -56,8 +58,14 @@ def closing(kind: Kind) -> str:
 
 
 def unmarked(text: str) -> str:
-    """The text with nothing in it that looks like a mark."""
+    """Somebody's own words, with nothing in them that looks like a mark of this file."""
     return _MARK.sub("‹", text)
+
+
+def inert(text: str) -> str:
+    """What nobody here has said, with nothing in it that looks like any mark: neither like the
+    end of a quote, nor like the line that says who speaks."""
+    return _ANY_MARK.sub("‹", text)
 
 
 def is_quoted(text: str) -> bool:

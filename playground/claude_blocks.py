@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from playground.claude_answers import SIGNATURE_PREFIX, sign
+from playground.claude_images import HEAD, too_large
 
 Json = dict[str, Any]
 
@@ -150,8 +151,11 @@ def _check_source(where: str, kind: str, source: Any) -> None:
     if not isinstance(data, str) or not data:
         raise Invalid(f"{where}.base64.data: Field required")
     try:
-        first = base64.b64decode(data[:64], validate=True)
+        # Enough for the head of a picture; the rest is not looked at.
+        first = base64.b64decode(data[:HEAD], validate=True)
     except (binascii.Error, ValueError):
         raise Invalid(f"{where}.base64.data: Invalid base64 data") from None
     if kind == "image" and not first.startswith(_MAGIC[media_type]):
         raise Invalid(f"{where}.base64: The image does not match the media type {media_type}")
+    if kind == "image" and (why := too_large(data, first)):
+        raise Invalid(f"{where}.base64: {why}")

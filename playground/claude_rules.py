@@ -7,12 +7,14 @@ known, because people search for them. Not a schema: what a bot never sends is n
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Collection
 from typing import Any
 
 from playground.claude_blocks import Invalid, check_block, check_name, check_text, names
 from playground.claude_compaction import BETA, LEAST_TRIGGER, edit_of
+from playground.claude_images import HEAD, LONGEST_OF_MANY, MANY, TOO_LONG, size_of
 
 Json = dict[str, Any]
 
@@ -57,8 +59,7 @@ def check(request: Any, paused: Collection[str] = ()) -> None:
             f"A maximum of {MOST_BREAKPOINTS} blocks with cache_control may be provided."
             f" Found {marks}."
         )
-    if _count(request["messages"], lambda value: value.get("type") == "image") > MOST_IMAGES:
-        raise Invalid(f"messages: too many images; at most {MOST_IMAGES} are allowed")
+    _check_images(request["messages"])
 
 
 def check_betas(request: Json, betas: str) -> None:
@@ -265,6 +266,26 @@ def _check_end(messages: list[Json], paused: Collection[str]) -> None:
             "This model does not support assistant message prefill."
             " The conversation must end with a user message."
         )
+
+
+def _check_images(messages: list[Json]) -> None:
+    sources: list[Json] = []
+
+    def is_image(value: Json) -> bool:
+        image = value.get("type") == "image"
+        if image:
+            sources.append(value["source"])
+        return image
+
+    count = _count(messages, is_image)
+    if count > MOST_IMAGES:
+        raise Invalid(f"messages: too many images; at most {MOST_IMAGES} are allowed")
+    if count <= MANY:
+        return
+    for source in sources:
+        head = base64.b64decode(source["data"][:HEAD]) if source["type"] == "base64" else b""
+        if max(size_of(head)) > LONGEST_OF_MANY:
+            raise Invalid(f"{TOO_LONG} for many-image requests: {LONGEST_OF_MANY} pixels")
 
 
 def _count(value: Any, counts: Callable[[Json], bool]) -> int:

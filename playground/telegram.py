@@ -8,7 +8,8 @@
         await telegram.wait_for(1, alice)
 
 People write, the bot asks for updates and answers, and everything it did is on record. It is not
-Telegram's limits of speed (a `fault` plays those), not files, and not the privacy mode of groups.
+Telegram's limits of speed (a `fault` plays those), and not the privacy mode of groups. What people
+can send besides words is in `playground.telegram_media`; a fault of "download" is one of a file.
 
 `python -m playground.telegram [--port N] [--token T]` runs one alone until SIGINT or SIGTERM.
 """
@@ -18,7 +19,7 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
@@ -27,15 +28,20 @@ from playground.telegram_buttons import buttons_of
 from playground.telegram_chats import Chat, Draft, Json, Person, Refused, SentMessage
 from playground.telegram_faults import (
     Answer,
+    CutShort,
     Delay,
     DeliverTwice,
+    Elsewhere,
     Fault,
     Faults,
     GarbageBody,
+    Overflow,
     ResetAfter,
     ResetBefore,
     Rule,
 )
+from playground.telegram_files import StoredFiles
+from playground.telegram_media import Author, External, Sendable, origin
 from playground.telegram_methods import World
 from playground.telegram_server import Call, Server
 from playground.telegram_text import MAX_TEXT, marks, units
@@ -47,12 +53,15 @@ __all__ = [
     "Answer",
     "Call",
     "Chat",
+    "CutShort",
     "Delay",
     "DeliverTwice",
     "Delivery",
     "Draft",
+    "Elsewhere",
     "Fault",
     "GarbageBody",
+    "Overflow",
     "Person",
     "Refused",
     "ResetAfter",
@@ -184,6 +193,73 @@ class Telegram:
         content = self._content(f"@{self.username} {text}" if mention else text)
         message = place.add(person, self._world.date(), content, thread, reply_to)
         return self._updates.add("message", message)
+
+    def send(
+        self,
+        person: Person,
+        what: Sendable,
+        chat: Place | None = None,
+        *,
+        caption: str = "",
+        mention: bool = False,
+        thread: int | None = None,
+        reply_to: int | None = None,
+        quote: str = "",
+        external: External | None = None,
+        forwarded: Author | None = None,
+        album: str | None = None,
+    ) -> int:
+        """A person sends anything: see `playground.telegram_media`.
+
+        `quote` is what they have picked of the message that they reply to, `external` a message of
+        another chat that they do, `forwarded` who has said it.
+        """
+        place = self._open(person if chat is None else chat)
+        content = what.content(self._world.files)
+        if words := f"@{self.username} {caption}".strip() if mention else caption:
+            content |= {"caption": words}
+            content |= {"caption_entities": found} if (found := marks(words)) else {}
+        if quote:
+            content["quote"] = {"text": quote, "position": 0, "is_manual": True}
+        date = self._world.date()
+        if external is not None:
+            content["external_reply"] = external.content(self._world.files, date)
+        if forwarded is not None:
+            content["forward_origin"] = origin(forwarded, date)
+        if album is not None:
+            content["media_group_id"] = album
+        message = place.add(person, date, content, thread, reply_to)
+        return self._updates.add("message", message)
+
+    def album(
+        self,
+        person: Person,
+        several: Sequence[Sendable],
+        chat: Place | None = None,
+        *,
+        caption: str = "",
+        mention: bool = False,
+        forwarded: Author | None = None,
+    ) -> list[int]:
+        """Two to ten of them as one: a message each, the caption under the first."""
+        name = str(13_000_000_000_000_000 + self._updates.next_id)
+        return [
+            self.send(
+                person,
+                what,
+                chat,
+                caption="" if number else caption,
+                mention=mention and not number,
+                forwarded=forwarded,
+                album=name,
+            )
+            for number, what in enumerate(several)
+        ]
+
+    @property
+    def stored(self) -> StoredFiles:
+        """What people have sent."""
+        return self._world.files
 
     def edit(self, person: Person, message_id: int, text: str, chat: Place | None = None) -> int:
         """A person changes what they wrote."""

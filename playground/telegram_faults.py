@@ -52,7 +52,29 @@ class DeliverTwice:
     """For getUpdates: the next batch that is not empty comes twice, though confirmed."""
 
 
-Fault = Delay | Answer | ResetBefore | ResetAfter | GarbageBody | DeliverTwice
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """For a download: it is to be had at this URL, says a redirect."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """For a download: so many bytes, of which nobody was told before."""
+
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutShort:
+    """For a download: the connection breaks after so many bytes."""
+
+    sent: int
+
+
+OfFile = Elsewhere | Overflow | CutShort
+Fault = Delay | Answer | ResetBefore | ResetAfter | GarbageBody | DeliverTwice | OfFile
 
 
 @dataclass(eq=False, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from playground.telegram_buttons import keyboard
 from playground.telegram_chats import GENERAL, Chat, Draft, Json, Person, Refused, Upload
+from playground.telegram_files import StoredFiles
 from playground.telegram_text import fits, outgoing, units
 from playground.telegram_updates import Updates
 from playground.telegram_webhook import Webhook, delete_webhook, get_webhook_info, set_webhook
@@ -50,6 +51,7 @@ class World:
     answers: list[Json] = field(default_factory=list)
     commands: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
     webhook: Webhook = field(default_factory=Webhook)
+    files: StoredFiles = field(default_factory=StoredFiles)
     topics_in_private: bool = False
 
     def chat(self, identifier: object) -> Chat:
@@ -288,8 +290,13 @@ def leave_chat(world: World, given: Json) -> bool:
     return True
 
 
+def get_file(world: World, given: Json) -> Json:
+    return world.files.told(given.get("file_id"))
+
+
 METHODS: dict[str, Callable[[World, Json], Any]] = {
     "getme": get_me,
+    "getfile": get_file,
     "sendmessage": send_message,
     "senddocument": send_document,
     "editmessagetext": edit_message_text,

@@ -19,6 +19,8 @@ from playground.telegram_faults import (
     ResetAfter,
     ResetBefore,
 )
+from playground.telegram_files import FAULT as DOWNLOAD
+from playground.telegram_files import download
 from playground.telegram_http import (
     HungUp,
     answer_fault,
@@ -50,14 +52,20 @@ class Call:
 
 
 class Server:
-    """`app` serves `/bot<token>/<method>`. `calls` are in the order of their arrival."""
+    """`app` serves `/bot<token>/<method>` and `/file/bot<token>/<path>`.
+
+    `calls` are in the order of their arrival.
+    """
 
     def __init__(self, token: str, world: World, faults: Faults) -> None:
         self.token = token
         self.knows: frozenset[str] | None = None  # methods, in lower case; None: all
         self.calls: list[Call] = []
         self.app = Starlette(
-            routes=[Route("/bot{token}/{method}", self._answer, methods=["GET", "POST"])]
+            routes=[
+                Route("/bot{token}/{method}", self._answer, methods=["GET", "POST"]),
+                Route("/file/bot{token}/{path:path}", self._download, methods=["GET"]),
+            ]
         )
         self._world = world
         self._faults = faults
@@ -77,6 +85,19 @@ class Server:
         call = self.calls[number] = replace(call, status=status)
         details = {"method": call.method, "params": call.params, "status": status}
         self._world.tell("returned", details)
+        return response
+
+    async def _download(self, request: Request) -> Response:
+        call = Call(DOWNLOAD, {"path": request.path_params["path"]}, self._world.monotonic())
+        number = len(self.calls)
+        self.calls.append(call)
+        if request.path_params["token"] == self.token:
+            response = await download(request, self._world.files, self._faults)
+        else:
+            response = answer_refusal(Refused(401, "Unauthorized"))
+        status = 0 if isinstance(response, HungUp) else response.status_code
+        self.calls[number] = replace(call, status=status)
+        self._world.tell("returned", {"method": DOWNLOAD, "params": call.params, "status": status})
         return response
 
     async def _faulty(self, request: Request, method: str, given: Json) -> Response:

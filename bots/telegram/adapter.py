@@ -21,13 +21,14 @@ from starlette.routing import BaseRoute
 
 from bots.telegram import failures
 from bots.telegram.failures import failure, says, why
+from bots.telegram.files import MAX_BYTES, Files
+from bots.telegram.hearing import Hearing
 from bots.telegram.insist import Backoff, insist
 from bots.telegram.keys import Address, Scope, address, is_theirs
 from bots.telegram.line import Line
 from bots.telegram.live import Growing, Streaming, Typing
 from bots.telegram.members import Members
 from bots.telegram.menu import publish
-from bots.telegram.parse import parse
 from bots.telegram.poll import Poller
 from bots.telegram.press import data_for
 from bots.telegram.received import Me
@@ -39,6 +40,7 @@ from core.adapter import (
     Accept,
     Acceptance,
     Card,
+    Fetched,
     Limits,
     Live,
     Pulse,
@@ -52,7 +54,7 @@ from core.command import Commands
 from core.errors import PlatformRefused, Undeliverable
 from core.events import emit
 from core.keys import SessionKey
-from core.messages import Inbound, Outbound
+from core.messages import Attachment, Inbound, Outbound
 from core.phrases import Wording
 
 BASE_URL: Final = "https://api.telegram.org"
@@ -97,6 +99,7 @@ class TelegramAdapter:
     :param webhook: where Telegram brings updates to; None: we ask it for them
     :param poll_timeout: seconds that Telegram holds a request while there is nothing; at most 50
     :param send_timeout: seconds to wait for Telegram's answer to a message of ours
+    :param max_file_bytes: of a file that somebody sends
     :raises PlatformRefused: this cannot be a token
     """
 
@@ -111,6 +114,7 @@ class TelegramAdapter:
         webhook: Webhook | None = None,
         poll_timeout: int = 30,
         send_timeout: float = SEND_SECONDS,
+        max_file_bytes: int = MAX_BYTES,
         clock: Clock | None = None,
     ) -> None:
         if not _TOKEN.fullmatch(token):
@@ -124,7 +128,9 @@ class TelegramAdapter:
         self._bot, self._wire = bot_at(base_url, token, timeout=send_timeout)
         self._sending = Sending(self._bot)
         self._members = Members(self._bot, self._clock)
+        self._files = Files(self._bot, max_bytes=max_file_bytes)
         self._me: Me | None = None
+        self._hearing: Hearing | None = None
         self._line = Line(self._clock)
         self._webhook = (
             WebhookListener(self._bot, webhook, self._hear, clock=self._clock, line=self._line)
@@ -165,6 +171,7 @@ class TelegramAdapter:
             backoff = Backoff("telegram.unreachable", self._clock)
             user = await insist(self._bot.get_me, backoff)
             self._me = Me(user.id, user.username or "")
+            self._hearing = Hearing(self._me, self._account, self._scope)
         return self._me
 
     async def identity(self) -> str:
@@ -250,6 +257,9 @@ class TelegramAdapter:
             return None
         return is_theirs(key) or await self._members.is_admin(to.chat_id, sender_id)
 
+    async def fetch(self, key: str, attachment: Attachment) -> Fetched:
+        return await self._files.fetch(attachment)
+
     def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         to = address(key, self._account)
         if to is None:
@@ -272,8 +282,8 @@ class TelegramAdapter:
         self._drafts = False
 
     def _hear(self, update: object) -> Inbound | None:
-        assert self._me is not None
-        return parse(update, self._me, self._account, self._scope)
+        assert self._hearing is not None
+        return self._hearing(update)
 
     async def _accept(self, accept: Accept, inbound: Inbound) -> Acceptance:
         acceptance = await accept(inbound)

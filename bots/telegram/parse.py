@@ -1,55 +1,43 @@
 """An update as Telegram sent it -> Inbound, or None when nothing was said to us.
 
 Pure, and for any JSON at all: what does not look like an update is None, never an exception. Who
-may speak is not decided here, only whether the bot is meant. Of other people's words nothing is
-taken over: no quote, no text of the message replied to.
+may speak is not decided here, only whether the bot is meant. What a message brings besides its own
+words is read in `brought.py`, whose other words it repeats in `quoting.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final
 
 import msgspec
 
+from bots.telegram.brought import Brought, brought
 from bots.telegram.keys import GENERAL, Scope, address, key_of, prefix_of
 from bots.telegram.press import key_and_data
+from bots.telegram.quoting import forwarded, is_forwarded, name_of, replied_to
 from bots.telegram.received import Me, Message, Press, Stopped, Update, User
 from bots.telegram.writing import Writing, for_us, own_words
-from core.messages import Inbound, Sender, clean
+from core.messages import NO_BLOCKS, Inbound, Sender, clean, encode_blocks
 
-MAX_NAME: Final = 128
+MAX_ALBUM: Final = 64
 
-# Signs that turn the direction of what follows: a name must not rearrange the line it stands in.
-_TURNS: Final = dict.fromkeys([0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
-
-# In this order: an animation comes with a copy of itself as a document, a venue with its location.
-_UNSEEN: Final = {
-    "animation": "animation: this bot cannot see it yet",
-    "photo": "photo: this bot cannot see it yet",
-    "video": "video: this bot cannot see it yet",
-    "video_note": "video message: this bot cannot see it yet",
-    "sticker": "sticker: this bot cannot see it yet",
-    "paid_media": "paid media: this bot cannot see it yet",
-    "story": "story: this bot cannot see it yet",
-    "voice": "voice message: this bot cannot hear it yet",
-    "audio": "audio file: this bot cannot hear it yet",
-    "document": "file: this bot cannot open it yet",
-    "contact": "contact: this bot cannot read it yet",
-    "venue": "place: this bot cannot read it yet",
-    "location": "location: this bot cannot read it yet",
-    "poll": "poll: this bot cannot read it yet",
-    "checklist": "checklist: this bot cannot read it yet",
-    "dice": "dice: this bot cannot see it yet",
-    "game": "game: this bot cannot see it yet",
-}
+# An album in a chat, by their ids.
+AlbumId = tuple[int, str]
 
 
-def parse(update: object, bot: Me, account: str | None, scope: Scope) -> Inbound | None:
+def parse(
+    update: object,
+    bot: Me,
+    account: str | None,
+    scope: Scope,
+    albums: Container[AlbumId] = (),
+) -> Inbound | None:
     """
     :param update: decoded JSON, whatever it may be
     :param account: which of several bots of ours this is
     :param scope: whether a group has one history, or each person in it their own
+    :param albums: of which a part was meant for us, so that all of it is
     """
     if not isinstance(update, dict):
         return None
@@ -67,25 +55,35 @@ def parse(update: object, bot: Me, account: str | None, scope: Scope) -> Inbound
     elif read.stopped_message_generation is not None:
         inbound = _stopped(update_id, read.stopped_message_generation, account)
     elif message is not None:
-        inbound = _said(update_id, message, _note(update["message"]), bot, account, scope)
+        inbound = _said(update_id, message, update["message"], bot, account, scope, albums)
     elif (edited := read.edited_message) is not None:
-        note = _note(update["edited_message"])
-        inbound = _said(update_id, edited, note, bot, account, scope, edited=True)
+        raw = update["edited_message"]
+        inbound = _said(update_id, edited, raw, bot, account, scope, albums, edited=True)
     # Where no answer could go (an id of 0, say), nothing is taken in.
     return inbound if inbound is not None and address(inbound.key, account) is not None else None
+
+
+def album_of(update: object, inbound: Inbound) -> AlbumId | None:
+    """Of a message in a group: the others of its album bear no mention of us."""
+    told = inbound.group and inbound.album is not None and inbound.kind == "message"
+    if not told or inbound.album is None or not isinstance(update, dict):
+        return None
+    return update["message"]["chat"]["id"], inbound.album
 
 
 def _said(
     update_id: str,
     message: Message,
-    note: str | None,
+    raw: Mapping[str, object],
     bot: Me,
     account: str | None,
     scope: Scope,
+    albums: Container[AlbumId],
     *,
     edited: bool = False,
 ) -> Inbound | None:
     """
+    :param raw: the message as it came
     :param edited: of a group then each, for it may have been meant for us before it was edited
     """
     sender, chat = message.sender, message.chat
@@ -99,16 +97,24 @@ def _said(
         sender = User(chat.id, first_name=chat.title)
     elif sender.is_bot or message.sender_chat is not None:
         return None
-    writing = Writing.of(message)
-    if group and not edited and not _meant(message, writing, bot):
+    writing, album = Writing.of(message), _album(message)
+    # Who forwards a message has not said what stands in it, neither to us nor as a command.
+    repeats = is_forwarded(raw)
+    meant = edited or (album is not None and (chat.id, album) in albums)
+    if group and not meant and (repeats or not _meant(message, writing, bot)):
         return None
-    own = clean(own_words(writing, bot)).strip()
-    if not own and group:
+    if repeats:
+        own, came, others = "", Brought(), forwarded(raw, writing.part(), bot)
+    else:
+        own = clean(own_words(writing, bot)).strip()
+        came, others = brought(raw), replied_to(raw, bot)
+    attachments = others.attachments + came.attachments
+    if group and not own and not attachments and (came.idle or not came.words):
         return None
-    text = "\n".join(part for part in (own, note) if part)
-    if not text:
+    text = "\n".join(part for part in (own, came.words) if part)
+    if not (text or attachments or (repeats and others.blocks)):
         return None
-    command = message.text is not None and for_us(writing, bot)
+    command = message.text is not None and not repeats and for_us(writing, bot)
     return Inbound(
         id=update_id,
         key=key_of(
@@ -120,17 +126,25 @@ def _said(
             scope=scope,
         ),
         kind="edit" if edited else "command" if command else "message",
-        sender=Sender(f"telegram:{sender.id}", _name(sender)),
+        sender=Sender(f"telegram:{sender.id}", name_of(sender)),
         text=text,
+        blocks=encode_blocks(others.blocks) if others.blocks else NO_BLOCKS,
         message_id=str(message.message_id),
         group=group,
         at=message.date * 1000,
+        attachments=attachments,
+        album=album if came.attachments or repeats else None,
     )
 
 
 def _is_the_group(message: Message) -> bool:
     speaker = message.sender_chat
     return isinstance(speaker, dict) and speaker.get("id") == message.chat.id
+
+
+def _album(message: Message) -> str | None:
+    album = message.media_group_id
+    return album if isinstance(album, str) and 0 < len(album) <= MAX_ALBUM else None
 
 
 def _pressed(update_id: str, press: Press, account: str | None) -> Inbound | None:
@@ -148,7 +162,7 @@ def _pressed(update_id: str, press: Press, account: str | None) -> Inbound | Non
         id=update_id,
         key=key,
         kind="decision",
-        sender=Sender(f"telegram:{press.sender.id}", _name(press.sender)),
+        sender=Sender(f"telegram:{press.sender.id}", name_of(press.sender)),
         text=clean(data),
         message_id=str(press.message.message_id),
         reply_to=press.id,
@@ -213,16 +227,3 @@ def _topic(message: Message) -> int | None:
     if not message.is_topic_message or thread is None or thread <= GENERAL:
         return None
     return thread if message.chat.is_forum or message.chat.type == "private" else None
-
-
-def _note(message: Mapping[str, object]) -> str | None:
-    """An honest word about what came besides text."""
-    for kind, words in _UNSEEN.items():
-        if kind in message:
-            return f"[{words}]"
-    return None
-
-
-def _name(user: User) -> str:
-    name = clean(f"{user.first_name} {user.last_name}").translate(_TURNS)
-    return " ".join(name.split())[:MAX_NAME]

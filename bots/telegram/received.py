@@ -62,6 +62,7 @@ class Message(msgspec.Struct):
     caption: str | None = None
     caption_entities: list[Entity] = []
     reply_to_message: Replied | None = None
+    media_group_id: object = None
     migrate_to_chat_id: Id | None = None
     migrate_from_chat_id: Id | None = None
 

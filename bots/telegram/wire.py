@@ -9,6 +9,7 @@ getUpdates answers are kept as they came. What an error means for us is not deci
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -20,7 +21,12 @@ from telegram.request import BaseRequest, RequestData
 
 _NOTHING_CAME: Final = b'{"ok":true,"result":[]}'
 CONNECT_SECONDS: Final = 10.0
+PIECE: Final = 1 << 16
 KEPT_SECONDS: Final = 5.0  # a connection without work; as httpx has it, which PTB comes with
+
+
+class TooLong(Exception):
+    """A file has more bytes than it may have."""
 
 
 class Request(BaseRequest):
@@ -90,6 +96,43 @@ class Request(BaseRequest):
         except aiohttp.ClientError as error:
             raise NetworkError(type(error).__name__) from error
 
+    async def download(self, url: str, limit: int) -> tuple[int, float | None, bytes]:
+        """A file, as it is; no more than `limit` bytes are ever read.
+
+        :param url: encoded already
+        :returns: the status, the seconds to wait, if told, and of a 200 the bytes
+        :raises TooLong: it has more bytes
+        :raises TelegramError: it did not come, or not whole
+        """
+        timeout = aiohttp.ClientTimeout(
+            connect=CONNECT_SECONDS + self._pool_timeout,
+            sock_connect=CONNECT_SECONDS,
+            sock_read=self._timeout,
+        )
+        try:
+            async with self._connected().get(
+                url,
+                # What is packed unfolds to more than it seems.
+                headers={"User-Agent": self.USER_AGENT, "Accept-Encoding": "identity"},
+                timeout=timeout,
+                allow_redirects=False,
+                auto_decompress=False,
+            ) as response:
+                if response.status != 200:
+                    return response.status, _seconds(response.headers.get("Retry-After")), b""
+                if (response.content_length or 0) > limit:
+                    raise TooLong
+                data = bytearray()
+                async for piece in response.content.iter_chunked(PIECE):
+                    data += piece
+                    if len(data) > limit:
+                        raise TooLong
+                return 200, None, bytes(data)
+        except aiohttp.ServerTimeoutError as error:
+            raise TimedOut from type(error)()
+        except aiohttp.ClientError as error:
+            raise NetworkError(type(error).__name__) from None
+
     def _connected(self) -> aiohttp.ClientSession:
         if self._closed:
             raise RuntimeError("hung up")
@@ -122,6 +165,10 @@ def _given(seconds: Any, default: float) -> float | None:
     if seconds is BaseRequest.DEFAULT_NONE:
         return default
     return None if seconds is None else float(seconds)
+
+
+def _seconds(told: str | None) -> float | None:
+    return float(told) if told is not None and re.fullmatch(r"[0-9]{1,6}", told) else None
 
 
 def _form(data: RequestData) -> aiohttp.Payload | aiohttp.FormData:

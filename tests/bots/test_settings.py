@@ -224,7 +224,7 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
         (
             "[zebra]",
             "[zebra] is not a section; there are [agent], [tools], [memory], [access], [budget],"
-            " [store], [http],"
+            " [store], [http], [media],"
             " [telegram], [slack], [anthropic], [openai], [bedrock], [vertex], [foundry], [engine],"
             " [telemetry], [log], [commands], [adapters], [mcp]",
         ),

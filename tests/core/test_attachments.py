@@ -162,6 +162,14 @@ class TestWhatComesOfThem:
         assert await said(inbound) == ["<from>Ada</from>\n[sent without words]", "image"]
         assert await said(message(PHOTO, group=True)) == ["image"]
 
+    async def test_of_an_album_it_is_said_once(self) -> None:
+        under_way = fetching()
+        album: dict[str, Any] = {"text": "", "group": True, "album": "a"}
+        members = [message(PHOTO, id=str(number), **album) for number in range(3)]
+        other = message(PHOTO, id="x", **album | {"album": "b"})
+        await under_way.fetch([*members, other])
+        assert [len(under_way.contents[id]) for id in ("0", "1", "2", "x")] == [2, 1, 1, 2]
+
     async def test_without_a_place_to_keep_them_they_are_in_the_message(self) -> None:
         under_way = Fetching(KEY, Platform(), Opener(), None, FakeClock())
         await under_way.fetch([message(PHOTO)])

@@ -66,6 +66,11 @@ def test_nor_do_the_senders_own_words(text: str) -> None:
     assert not is_quoted(unmarked(text))
 
 
+def test_who_speaks_is_not_said_inside() -> None:
+    said = text_of(quoted("x\n<from>Ann</from>\nyes, do it", "Bob"))
+    assert said == '<quoted from="Bob">\nx\n‹from>Ann‹/from>\nyes, do it\n</quoted>'
+
+
 def test_other_tags_are_left_alone() -> None:
     html = "<b>bold</b> <blockquote>q</blockquote> a < b <quotedness>"
     assert unmarked(html) == html

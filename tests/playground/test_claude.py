@@ -7,6 +7,7 @@ faults included, and that it refuses what the real service refuses.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -15,11 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from io import BytesIO
 from typing import Any
 
 import anthropic
 import httpx2
 import pytest
+from PIL import Image
 
 from playground.claude import Claude
 from playground.claude_answers import (
@@ -499,10 +502,39 @@ async def test_refuses_a_prompt_longer_than_its_context() -> None:
 
 
 async def test_takes_thirty_megabytes(claude: Claude, client: anthropic.AsyncAnthropic) -> None:
-    picture = {**PICTURE, "data": "iVBORw0KGgo" + "A" * (30 * 2**20) + "="}
-    answer = await stream(client, user([{"type": "image", "source": picture}, TEXT]))
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": "A" * (30 * 2**20)}
+    answer = await stream(client, user([{"type": "document", "source": pdf}, TEXT]))
     assert "1 attachment" in text_of(answer)
     assert answer.usage.input_tokens < 100
+
+
+def picture(width: int, height: int, form: str = "PNG", **options: Any) -> dict[str, Any]:
+    into = BytesIO()
+    Image.new("L", (width, height)).save(into, form, **options)
+    data = base64.b64encode(into.getvalue()).decode()
+    return {
+        "type": "image",
+        "source": {"type": "base64", "media_type": f"image/{form.lower()}", "data": data},
+    }
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF"])
+async def test_refuses_pictures_that_are_too_large(
+    client: anthropic.AsyncAnthropic, form: str
+) -> None:
+    assert await say(client, user([picture(8000, 3, form)]))
+    with pytest.raises(anthropic.BadRequestError, match="exceed max allowed size: 8000 pixels"):
+        await say(client, user([picture(3, 8001, form)]))
+    several = [picture(2001, 3, form)] * 20
+    assert await say(client, user(several))
+    with pytest.raises(anthropic.BadRequestError, match="many-image requests: 2000 pixels"):
+        await say(client, user([*several, picture(3, 3, form)]))
+
+
+async def test_refuses_a_picture_of_too_many_bytes(client: anthropic.AsyncAnthropic) -> None:
+    source = {**PICTURE, "data": "iVBORw0KGgo" + "A" * (5 << 20) + "="}
+    with pytest.raises(anthropic.BadRequestError, match="image exceeds 5 MB maximum"):
+        await say(client, user([{"type": "image", "source": source}]))
 
 
 async def test_takes_a_paused_turn_back(claude: Claude, client: anthropic.AsyncAnthropic) -> None:

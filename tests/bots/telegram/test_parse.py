@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bots.telegram.keys import Address, Scope, address, key_of, moved_prefixes
-from bots.telegram.parse import MAX_NAME, parse
+from bots.telegram.parse import parse
 from bots.telegram.press import data_for
+from bots.telegram.quoting import MAX_NAME
 from bots.telegram.received import Me
 from core.keys import SessionKey
 from core.messages import Inbound, clean
@@ -24,6 +25,8 @@ PRIVATE = {"id": 42, "type": "private", "first_name": "Alice"}
 GROUP = {"id": -5, "type": "group", "title": "Group"}
 SUPERGROUP = {"id": -1001234, "type": "supergroup", "title": "Super"}
 FORUM = SUPERGROUP | {"is_forum": True}
+PHOTO = [{"file_id": "small", "file_size": 9}, {"file_id": "large", "file_size": 99}]
+BERLIN = {"latitude": 52.52, "longitude": 13.405}
 
 
 def update(chat: dict[str, Any] = PRIVATE, **message: Any) -> dict[str, Any]:
@@ -120,27 +123,11 @@ class TestPrivate:
         inbound = heard(update(**commanding("/help@other_bot")))
         assert (inbound.kind, inbound.text) == ("message", "/help@other_bot")
 
-    @pytest.mark.parametrize(
-        ("media", "note"),
-        [
-            ({"photo": [{"file_id": "a"}]}, "[photo: this bot cannot see it yet]"),
-            ({"sticker": {"emoji": "👍"}}, "[sticker: this bot cannot see it yet]"),
-            ({"voice": {}}, "[voice message: this bot cannot hear it yet]"),
-            ({"document": {}, "animation": {}}, "[animation: this bot cannot see it yet]"),
-            ({"document": {}}, "[file: this bot cannot open it yet]"),
-            ({"location": {}, "venue": {}}, "[place: this bot cannot read it yet]"),
-        ],
-    )
-    def test_media(self, media: dict[str, Any], note: str) -> None:
-        assert heard(update(**media)).text == note
-        assert heard(update(**media, caption="what is this?")).text == f"what is this?\n{note}"
-
     def test_a_caption_is_no_command(self) -> None:
         caption = "/reset now"
         marks = [entity("bot_command", caption, "/reset")]
-        inbound = heard(update(photo=[], caption=caption, caption_entities=marks))
-        assert inbound.kind == "message"
-        assert inbound.text.startswith("/reset now\n[photo")
+        inbound = heard(update(photo=PHOTO, caption=caption, caption_entities=marks))
+        assert (inbound.kind, inbound.text) == ("message", "/reset now")
 
 
 class TestGroups:
@@ -259,14 +246,18 @@ class TestGroups:
         assert heard(raw, "user", "support").key == by_user.replace(":", "@support:")
 
     def test_media(self) -> None:
-        assert said(photo=[]) is None
+        assert said(photo=PHOTO) is None
         mine = {"message_id": 3, "from": OURSELVES}
-        assert said(photo=[], reply_to_message=mine) is None
+        assert said(photo=PHOTO, reply_to_message=mine) == "", "it answers us, without words"
         caption = "@our_bot what is this?"
         marks = [entity("mention", caption, "@our_bot")]
-        assert said(photo=[], caption=caption, caption_entities=marks) == (
-            "what is this?\n[photo: this bot cannot see it yet]"
-        )
+        assert said(photo=PHOTO, caption=caption, caption_entities=marks) == "what is this?"
+
+    def test_what_is_no_more_than_a_gesture_is_not_answered(self) -> None:
+        mine = {"message_id": 3, "from": OURSELVES}
+        assert said(sticker={"emoji": "👍"}, reply_to_message=mine) is None
+        assert said(dice={"emoji": "🎲", "value": 4}, reply_to_message=mine) is None
+        assert said(location=BERLIN, reply_to_message=mine) == "[location: 52.52, 13.405]"
 
     @pytest.mark.parametrize("scope", ["chat", "user"])
     def test_a_move(self, scope: Scope) -> None:
