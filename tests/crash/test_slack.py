@@ -1,0 +1,117 @@
+"""SIGKILL at each failpoint of a bot on Slack: nothing lost, and nothing twice.
+
+The one window that Telegram leaves is closed here, because Slack lets us look.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core import failpoints
+from core.history import INTERRUPTED
+from playground.claude_answers import Say
+from tests.crash.program import assert_valid, said
+from tests.crash.slack_program import SlackWorld
+
+ONLY_WITH_TOOLS = ("before_tools", "tools_done")
+LATER = [(name, hit) for name in failpoints.NAMES for hit in (2, 4)]
+ANSWER = " ".join(f"word{number}" for number in range(1, 61))
+QUESTIONS = (
+    "my name is Alice",
+    'use note with {"text": "milk"}',
+    "what is my name?",
+    'use note with {"text": "bread"}',
+    "what is my name again?",
+)
+
+
+async def converse(world: SlackWorld, failpoint: str, *, in_thread: bool) -> None:
+    """One conversation; its first message opens it, the others follow without a mention."""
+    alice = world.slack.person("Alice")
+    channel = world.slack.channel("general") if in_thread else None
+    await world.start(failpoint)
+    thread = None
+    for question in QUESTIONS:
+        asked = await world.tell(alice, question, channel, thread)
+        thread = thread or (asked if in_thread else None)
+    await world.quiet()
+    assert await world.terminate() == 0
+    assert world.deaths == 1, "the failpoint was never passed"
+
+    answers = world.slack.texts(channel or alice)
+    assert len(answers) == len(QUESTIONS), answers
+    assert answers[0].startswith("Nice to meet you, Alice")
+    assert "Alice" in answers[-1]
+    team, place = world.slack.team.id, world.slack.chat(channel or alice).id
+    key = f"slack-thread:{team}/{place}/{thread}" if in_thread else f"slack-dm:{team}/{place}"
+    snapshot = await world.snapshot(key)
+    assert_valid(snapshot)
+    heard = said(snapshot.messages, "user")
+    # Where several people speak the model is told who did.
+    assert [text.rpartition("</from>\n")[2] for text in heard] == list(QUESTIONS)
+    effects = world.effects()
+    assert len(effects) == len(set(effects)), "a tool ran twice"
+    name, _, _ = failpoint.partition(":")
+    if name not in ONLY_WITH_TOOLS:
+        assert effects == ["milk", "bread"]
+    else:
+        results = [bytes(m.blocks).decode() for m in snapshot.messages if m.role == "user"]
+        assert sum(INTERRUPTED in result for result in results) == 1
+
+
+@pytest.mark.parametrize("name", failpoints.NAMES)
+async def test_killed_at_the_first_passage(name: str, tmp_path: Path) -> None:
+    # By turns, so that each is seen and none costs two programs.
+    in_thread = failpoints.NAMES.index(name) % 2 == 0
+    async with SlackWorld(tmp_path) as world:
+        await converse(world, f"{name}:1", in_thread=in_thread)
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("in_thread", [True, False], ids=["thread", "direct"])
+@pytest.mark.parametrize(("name", "hit"), LATER)
+async def test_killed_at_a_later_passage(
+    name: str, hit: int, in_thread: bool, tmp_path: Path
+) -> None:
+    if name in ONLY_WITH_TOOLS:
+        hit = 2
+    elif name not in ("before_model", "answered"):
+        hit = min(hit, 4)
+    async with SlackWorld(tmp_path) as world:
+        await converse(world, f"{name}:{hit}", in_thread=in_thread)
+
+
+async def test_killed_as_the_message_appears(tmp_path: Path) -> None:
+    """Slack has it, and we were never told: it is found, not sent again."""
+    async with SlackWorld(tmp_path) as world:
+        alice = world.slack.person("Alice")
+        world.kill_at("sent")
+        await world.start()
+        await world.tell(alice, "my name is Alice")
+        assert await world.terminate() == 0
+        assert world.deaths == 1
+        (answer,) = world.slack.sent(alice)
+        assert answer.text.startswith("Nice to meet you, Alice")
+        assert len(world.slack.called("conversations.history")) == 1
+
+
+@pytest.mark.parametrize("noted", [False, True], ids=["as it begins", "while it grows"])
+async def test_killed_in_a_stream(tmp_path: Path, noted: bool) -> None:
+    """The stream that was begun is finished by an edit; there is no second message."""
+    async with SlackWorld(tmp_path) as world:
+        alice, general = world.slack.person("Alice"), world.slack.channel("general")
+        world.claude.script(Say(ANSWER, pause=0.1), Say(ANSWER))
+        world.kill_at("grown" if noted else "sent")
+        await world.start()
+        await world.ready()
+        await world.tell(alice, "tell me", general)
+        await world.until(lambda: world.slack.texts(general) == [ANSWER], "it is finished")
+        await world.quiet()
+        assert await world.terminate() == 0
+        assert world.deaths == 1
+        (sent,) = world.slack.sent(general)
+        assert not sent.deleted and sent.text == ANSWER
+        assert len(world.slack.called("chat.startStream")) == 1
