@@ -28,7 +28,7 @@ from bots.slack.parse import parse, team_of
 from bots.slack.post import Post, name_of
 from bots.slack.render import Body, body_of, render, render_card
 from bots.slack.rules import Rules
-from bots.slack.sockets import Sockets
+from bots.slack.sockets import CONNECT_SECONDS, PING_SECONDS, Sockets
 from bots.slack.workspaces import OneWorkspace, Workspaces
 from core.adapter import Accept, Acceptance, Card, Limits, Live, Rate, Receipt, Refused, Showing
 from core.clock import Clock, SystemClock
@@ -63,6 +63,7 @@ class SlackAdapter:
     :param on_unknown_outcome: what to do with what may have been sent when we cannot look
     :param send_timeout: seconds to wait for Slack's answer
     :param connect_seconds: after which a connection that does not come about is given up
+    :param ping_seconds: between two signs of life; after four without one a connection is dead
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class SlackAdapter:
         streaming: Streaming = "auto",
         on_unknown_outcome: OnUnknownOutcome = "resend",
         send_timeout: float = SEND_SECONDS,
-        connect_seconds: float = 10.0,
+        connect_seconds: float = CONNECT_SECONDS,
+        ping_seconds: float = PING_SECONDS,
         clock: Clock | None = None,
     ) -> None:
         for variable, token in (("SLACK_BOT_TOKEN", bot_token), ("SLACK_APP_TOKEN", app_token)):
@@ -87,6 +89,7 @@ class SlackAdapter:
         self._rules = rules
         self._send_timeout = send_timeout
         self._connect_seconds = connect_seconds
+        self._ping_seconds = ping_seconds
         self._clock: Clock = clock or SystemClock()
         self._streaming: Streaming = streaming
         self._streams = streaming == "auto"
@@ -136,6 +139,7 @@ class SlackAdapter:
             self._hear_socket,
             self._clock,
             connect_seconds=self._connect_seconds,
+            ping_seconds=self._ping_seconds,
         )
         try:
             await sockets.run()
@@ -165,7 +169,9 @@ class SlackAdapter:
         )
         if response.status != _OK:
             return False, None
-        return True, msgspec.json.decode(response.body) if response.body else None
+        # What is no JSON is Bolt's own word to people who have not installed the app.
+        said = response.body if response.body.startswith("{") else None
+        return True, msgspec.json.decode(said) if said else None
 
     async def _hear(self, request: AsyncBoltRequest) -> BoltResponse | None:
         """Bolt's global middleware: what is for us is durable before it is acknowledged."""
@@ -266,7 +272,7 @@ class SlackAdapter:
             raise Undeliverable("not a key of this bot's")
         try:
             body = None if part.body is None else body_of(part.body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeError) as error:
             raise Undeliverable("not a body that this adapter has rendered") from error
         replaces = part.replaces if is_ts(part.replaces) else None
         try:

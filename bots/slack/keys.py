@@ -34,13 +34,13 @@ class Address(msgspec.Struct, frozen=True):
     thread: str | None = None
 
 
-def is_id(text: str | None) -> TypeGuard[str]:
-    return text is not None and _ID.fullmatch(text) is not None
+def is_id(text: object) -> TypeGuard[str]:
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
-def is_ts(text: str | None) -> TypeGuard[str]:
+def is_ts(text: object) -> TypeGuard[str]:
     """Whether this is a time stamp of Slack's, which is also what it calls a message by."""
-    return text is not None and _TS.fullmatch(text) is not None
+    return isinstance(text, str) and _TS.fullmatch(text) is not None
 
 
 def padded(ts: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bots.slack.failures import NOTHING_THERE, STREAMING, says
 from bots.slack.keys import Address, is_ts
@@ -51,7 +52,7 @@ class Post:
             unfurl_media=False,
             token=self._token,
         )
-        return str(answer["ts"])
+        return _ts(answer)
 
     async def whisper(self, to: Address, key: str, user: str, body: Body) -> None:
         """Only this person sees it."""
@@ -163,7 +164,7 @@ class Post:
             recipient_user_id=user,
             token=self._token,
         )
-        return str(answer["ts"])
+        return _ts(answer)
 
     async def append(self, to: Address, ts: str, markdown: str) -> None:
         await self._web.chat_appendStream(
@@ -188,6 +189,16 @@ class Post:
         await self._web.assistant_threads_setStatus(
             channel_id=to.channel, thread_ts=to.thread or "", status=text, token=self._token
         )
+
+
+def _ts(answer: AsyncSlackResponse) -> str:
+    """
+    :raises ValueError: it is none of Slack's answers, whatever it says
+    """
+    ts = answer.get("ts")
+    if not is_ts(ts):
+        raise ValueError("an answer without a ts")
+    return ts
 
 
 def _named(name: str) -> Json:

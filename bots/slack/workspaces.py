@@ -12,6 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bots.slack.backoff import Backoff
 from bots.slack.failures import BAD_TOKEN, code_of, retry_after, why
+from bots.slack.keys import is_id
 from bots.slack.rules import Me
 from core.clock import Clock
 from core.errors import PlatformRefused
@@ -78,13 +79,12 @@ class OneWorkspace:
         while self._me is None:
             try:
                 answer = await self._web.auth_test(token=self._token)
-                self._me = Me(
-                    str(answer["team_id"]),
-                    str(answer["user_id"]),
-                    # A token of a person has none, and speaks as that person.
-                    str(answer.get("bot_id") or answer["user_id"]),
-                    str(answer.get("user") or "bot"),
-                )
+                team, user = answer["team_id"], answer["user_id"]
+                if not (is_id(team) and is_id(user)):
+                    raise ValueError("an answer that does not say who we are")
+                # A token of a person has no bot, and speaks as that person.
+                bot = str(answer.get("bot_id") or user)
+                self._me = Me(team, user, bot, str(answer.get("user") or "bot"))
             except Exception as error:
                 # Any: what is none of Slack's answers comes out of the SDK as anything.
                 if code_of(error) in BAD_TOKEN:

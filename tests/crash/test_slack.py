@@ -115,3 +115,50 @@ async def test_killed_in_a_stream(tmp_path: Path, noted: bool) -> None:
         (sent,) = world.slack.sent(general)
         assert not sent.deleted and sent.text == ANSWER
         assert len(world.slack.called("chat.startStream")) == 1
+
+
+async def test_retries_while_it_is_worked_on_are_one_turn(tmp_path: Path) -> None:
+    async with SlackWorld(tmp_path) as world:
+        alice, general = world.slack.person("Alice"), world.slack.channel("general")
+        world.claude.script(Say(ANSWER, pause=0.05), Say("Well?"))
+        await world.start()
+        await world.ready()
+        told = world.slack.write(alice, "tell me", general, mention=True)
+        assert len(told) == 2, "one post is two events"
+        await world.until(lambda: bool(world.slack.texts(general)), "the answer begins")
+        for _ in range(3):
+            world.slack.redeliver(told[0])
+        await world.until(lambda: world.slack.texts(general) == [ANSWER], "the answer")
+        await world.quiet()
+        world.slack.redeliver(told[1])
+        await world.tell(alice, "and now?", general, told[0].event["ts"])
+        assert world.slack.texts(general) == [ANSWER, "Well?"]
+        assert await world.terminate() == 0
+        assert len(world.claude.requests) == 2
+
+
+async def test_mentions_in_fifty_threads_at_once(tmp_path: Path) -> None:
+    async with SlackWorld(tmp_path) as world:
+        people = [world.slack.person(f"P{number}") for number in range(50)]
+        general = world.slack.channel("general")
+        await world.start()
+        await world.ready()
+        threads = []
+        for number, person in enumerate(people):
+            text = f"my name is Name{number}"
+            (told, *_) = world.slack.write(person, text, general, mention=True)
+            threads.append(told.event["ts"])
+        await world.until(lambda: len(world.slack.texts(general)) == 50, "fifty answers")
+        for person, thread in zip(people, threads, strict=True):
+            world.slack.write(person, "what is my name?", general, thread=thread)
+        await world.until(lambda: len(world.slack.texts(general)) == 100, "fifty more")
+        await world.quiet()
+        assert await world.terminate() == 0
+        said_in: dict[str | None, list[str]] = {}
+        for sent in world.slack.sent(general):
+            said_in.setdefault(sent.thread, []).append(sent.text)
+        assert list(said_in) and set(said_in) == set(threads)
+        for number, thread in enumerate(threads):
+            first, second = said_in[thread]
+            assert first.startswith(f"Nice to meet you, Name{number}")
+            assert f"Name{number}" in second
