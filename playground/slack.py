@@ -26,6 +26,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from playground.serve import serving
+from playground.slack_calls import Call
 from playground.slack_chats import (
     Bot,
     Channel,
@@ -51,11 +52,12 @@ from playground.slack_faults import (
     ResetBefore,
     Rule,
 )
+from playground.slack_limits import Limits
 from playground.slack_people import People
 from playground.slack_places import Place
 from playground.slack_posts import FORM, Posts
 from playground.slack_record import Record
-from playground.slack_server import Call, Server
+from playground.slack_server import Server
 from playground.slack_socket import Sockets
 from playground.slack_streams import Stream
 from playground.slack_world import App, Grant, World
@@ -95,7 +97,9 @@ class Slack(People, Record):
     """The servers, the people, and the record.
 
     `ack_seconds` and `retry_seconds` are how long Slack waits for an acknowledgement, and before
-    each retry. `team`, `bot` and `token` are those of the workspace that is there from the start.
+    each retry. With `limited` there are Slack's rate limits, with `distributed` those of an app
+    that others install, and with `rotation` the tokens of OAuth expire. `team`, `bot` and `token`
+    are those of the workspace that is there from the start.
     """
 
     def __init__(
@@ -109,6 +113,9 @@ class Slack(People, Record):
         events: frozenset[str] | None = None,
         ack_seconds: float = ACK_SECONDS,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
+        limited: bool = False,
+        distributed: bool = False,
+        rotation: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.url = ""
@@ -123,6 +130,7 @@ class Slack(People, Record):
             client_secret="client-secret-of-the-playground",
             scopes=scopes,
             events=events,
+            rotation=rotation,
         )
         self._faults = Faults()
         self._posts: Posts | None = None
@@ -140,8 +148,9 @@ class Slack(People, Record):
         self._port = port
         self._stack = AsyncExitStack()
         self._changed = asyncio.Event()
-        self._server = Server(self._world, self._faults)
-        self.calls: list[Call] = self._server.calls
+        limits = Limits(clock, limited, distributed)
+        self._server = Server(self._world, self._faults, limits)
+        self.calls = self._server.calls
         self.app = self._server.app
 
     async def __aenter__(self) -> Self:
@@ -149,10 +158,10 @@ class Slack(People, Record):
         self._world.url = self.url
         await self.sockets.start()
         self._stack.push_async_callback(self.sockets.stop)
-        self._stack.push_async_callback(self._deliveries.close)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._deliveries.close()
         await self._stack.aclose()
 
     @property

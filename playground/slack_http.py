@@ -3,6 +3,7 @@
 Knows the shapes and nothing of what the methods do.
 """
 
+import base64
 import json
 from email.parser import BytesParser
 from email.policy import HTTP
@@ -63,6 +64,17 @@ def token_of(request: Request, given: Json) -> str:
     in_form = given.pop("token", "")
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else str(in_form)
+
+
+def client_of(request: Request, given: Json) -> None:
+    """Puts what stands in a Basic header among the parameters: client_id, client_secret."""
+    kind, _, code = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "basic":
+        try:
+            name, _, secret = base64.b64decode(code, validate=True).decode().partition(":")
+        except ValueError:
+            return
+        given |= {"client_id": name, "client_secret": secret}
 
 
 def answer_result(result: Json, headers: dict[str, str] | None = None) -> Response:

@@ -7,7 +7,14 @@ methods); `None` is none.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from playground import slack_agents, slack_messages, slack_reading, slack_streams
+from playground import (
+    slack_agents,
+    slack_files,
+    slack_messages,
+    slack_oauth,
+    slack_reading,
+    slack_streams,
+)
 from playground.slack_chats import Json
 from playground.slack_world import Grant, World
 
@@ -33,6 +40,8 @@ METHODS: dict[str, Method] = {
     "agents.sessions.rename": Method(slack_agents.rename_session, TIER_3),
     "agents.sessions.setStatus": Method(slack_agents.set_session_status, TIER_3),
     "api.test": Method(lambda world, grant, given: {"args": given}, TIER_4),
+    "apps.uninstall": Method(slack_oauth.uninstall, TIER_1),
+    "auth.revoke": Method(slack_oauth.revoke, TIER_3, "any"),
     "apps.connections.open": Method(connections_open, TIER_1, "app"),
     "assistant.threads.setStatus": Method(slack_agents.set_thread_status, 600),
     "assistant.threads.setSuggestedPrompts": Method(slack_agents.set_suggested_prompts, TIER_4),
@@ -55,6 +64,11 @@ METHODS: dict[str, Method] = {
     "conversations.members": Method(slack_reading.members, TIER_4),
     "conversations.open": Method(slack_reading.open_direct, TIER_3),
     "conversations.replies": Method(slack_reading.replies, TIER_3),
+    "files.completeUploadExternal": Method(slack_files.complete_upload, TIER_4),
+    "files.delete": Method(slack_files.delete, TIER_3),
+    "files.getUploadURLExternal": Method(slack_files.get_upload_url, TIER_4),
+    "files.info": Method(slack_files.info, TIER_4),
+    "oauth.v2.access": Method(slack_oauth.access, None, None),
     "team.info": Method(slack_reading.team_info, TIER_3),
     "users.info": Method(slack_reading.users_info, TIER_4),
     "users.list": Method(slack_reading.users_list, TIER_2),

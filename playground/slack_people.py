@@ -6,11 +6,12 @@ or is not a member of the channel.
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
-from playground import slack_actions
+from playground import slack_actions, slack_files, slack_oauth
 from playground.slack_actions import elements
 from playground.slack_agents import stop_pressed
-from playground.slack_chats import Bot, Channel, Json, Person, SentMessage, Whisper, abroad
+from playground.slack_chats import Bot, Channel, Json, Person, SentMessage, Team, Whisper, abroad
 from playground.slack_deliveries import Delivery
 from playground.slack_events import changed, deleted, posted
 from playground.slack_places import Place, Places
@@ -58,6 +59,28 @@ class People(Places):
         message = self._world.message(place, who, text, thread=thread, subtype=subtype, **more)
         self._tell("written", {"channel": place.id, "ts": message["ts"], "text": text})
         return posted(self._world, team, place, message)
+
+    def share(
+        self,
+        who: Person,
+        name: str,
+        data: bytes,
+        media_type: str,
+        channel: Place | None = None,
+        *,
+        text: str = "",
+        thread: str | None = None,
+        mention: bool = False,
+        stub: bool = False,
+        **more: Any,
+    ) -> list[Delivery]:
+        """A person shares a file. `stub`: the event says only its id, as in channels that are
+        shared with others; `more` are other fields of the file (`subtype="slack_audio"`)."""
+        place = self.chat(who if channel is None else channel)
+        world, team = self._world, self._world.teams[place.team]
+        file = slack_files.make(world, team, who.id, name, media_type, data, more)
+        parts = slack_files.message_parts(world, place, [file], stubs=stub)
+        return self.write(who, text, place, thread=thread, mention=mention, **parts)
 
     def edit(self, who: Person, ts: str, text: str, channel: Place | None = None) -> list[Delivery]:
         """A person changes what they wrote."""
@@ -186,6 +209,27 @@ class People(Places):
         }
         told = posted(self._world, team, place, root)
         return told + _some(self._world.event(team, event, "assistant_thread_started"))
+
+    def authorize(
+        self, who: Person, url: str, team: Team | None = None, *, org: bool = False
+    ) -> str:
+        """A person has followed a link to /oauth/v2/authorize and agrees: for a workspace, their
+        own unless another is named, or for the whole organisation of it. Returns the address that
+        their browser is sent to. Raises `Refused` where Slack shows an error instead."""
+        asked = dict(parse_qsl(urlsplit(url).query))
+        team = team or self._world.teams[who.team]
+        return slack_oauth.agreed(self._world, asked, team, who.id, org=org)
+
+    def uninstall(self, team: Team) -> None:
+        """Somebody takes the app out of a workspace."""
+        slack_oauth.uninstalled(self._world, team)
+
+    def revoke_tokens(self, team: Team, *users: Person) -> None:
+        """Slack takes tokens back: of the bot, or of these people."""
+        ids = {user.id for user in users}
+        every = [g for g in self._world.grants.values() if g.team == team.id and g.dead is None]
+        taken = [g for g in every if (g.user in ids if ids else g.kind == "bot")]
+        slack_oauth.revoked(self._world, taken)
 
     def invite(self, channel: Channel) -> list[Delivery]:
         """Somebody brings the bot into a channel."""

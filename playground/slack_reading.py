@@ -13,6 +13,8 @@ from playground.slack_world import Grant, World
 def auth_test(world: World, grant: Grant, given: Json) -> Json:
     if grant.kind == "app":
         return {"app_id": world.app.id, "app_name": world.app.name}
+    if grant.team is None:
+        return _of_organisation(world, grant)
     team = world.caller_team(grant, given)
     user = team.people.get(grant.user)
     answer: Json = {
@@ -21,13 +23,26 @@ def auth_test(world: World, grant: Grant, given: Json) -> Json:
         "user": user.name if user else "",
         "team_id": team.id,
         "user_id": grant.user,
-        "is_enterprise_install": grant.team is None,
+        "is_enterprise_install": False,
     }
     if team.enterprise is not None:
         answer["enterprise_id"] = team.enterprise
     if isinstance(user, Bot):
         answer["bot_id"] = user.bot_id
     return answer
+
+
+def _of_organisation(world: World, grant: Grant) -> Json:
+    bots = [team.bot for team in world.teams.values() if team.bot and team.bot.id == grant.user]
+    return {
+        "url": "https://grid.enterprise.slack.com/",
+        "team": "Grid",
+        "user": world.app.name.lower(),
+        "team_id": grant.enterprise,
+        "user_id": grant.user,
+        "enterprise_id": grant.enterprise,
+        "is_enterprise_install": True,
+    } | ({"bot_id": bots[0].bot_id} if bots else {})
 
 
 def info(world: World, grant: Grant, given: Json) -> Json:

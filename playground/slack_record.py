@@ -2,10 +2,10 @@
 
 from playground.slack_actions import elements
 from playground.slack_agents import status_of
+from playground.slack_calls import Call, Calls
 from playground.slack_chats import Json, Person, SentMessage, Whisper
 from playground.slack_deliveries import Deliveries, Delivery
 from playground.slack_places import Place, Places
-from playground.slack_server import Call
 from playground.slack_socket import Sockets
 from playground.slack_streams import Stream
 from playground.slack_text import pings
@@ -14,7 +14,7 @@ from playground.slack_text import pings
 class Record(Places):
     """The part of `Slack` that is asked, by tests and by a page that shows it."""
 
-    calls: list[Call]
+    calls: Calls
     sockets: Sockets
     _deliveries: Deliveries
 
@@ -82,6 +82,12 @@ class Record(Places):
     def pings(self, chat: Place) -> list[str]:
         """The crowds that the bot called there: channel, here, everyone."""
         return [crowd for message in self.sent(chat) for crowd in pings(message.raw)]
+
+    def files(self, chat: Place) -> dict[str, bytes]:
+        """The files that the bot sent there, by name."""
+        found = [file["id"] for sent in self.sent(chat) for file in sent.raw.get("files") or ()]
+        every = [self._world.files[each] for each in found if each in self._world.files]
+        return {file.name: file.data or b"" for file in every}
 
     def called(self, pattern: str) -> list[Call]:
         """The calls of a method."""

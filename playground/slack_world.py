@@ -14,6 +14,8 @@ from playground.slack_text import rich_text
 
 if TYPE_CHECKING:
     from playground.slack_actions import Hook
+    from playground.slack_files import File
+    from playground.slack_oauth import Code
     from playground.slack_streams import Stream
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -74,6 +76,9 @@ class World:
     statuses: dict[tuple[str, str, str], tuple[str, float]] = field(default_factory=dict)
     titles: dict[tuple[str, str, str], str] = field(default_factory=dict)
     prompts: dict[tuple[str, str, str | None], list[Json]] = field(default_factory=dict)
+    files: "dict[str, File]" = field(default_factory=dict)
+    uploads: dict[str, str] = field(default_factory=dict)  # ticket -> id of the file
+    codes: "dict[str, Code]" = field(default_factory=dict)
     hooks: "dict[str, Hook]" = field(default_factory=dict)  # by the path of the response_url
     homes: dict[tuple[str, str], Json] = field(default_factory=dict)  # by workspace and person
     # Numbers without meaning that are the same in each run.

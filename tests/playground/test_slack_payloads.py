@@ -158,6 +158,16 @@ CALLED: dict[str, tuple[Callable[[Slack], Awaitable[list[Delivery]]], int]] = {
     "global_shortcut": (of_shortcuts, 1),
 }
 
+
+def shared(slack: Slack, text: str = "", **how: Any) -> list[Delivery]:
+    return slack.share(slack.person("Alice"), "a.pdf", b"x", "application/pdf", text=text, **how)
+
+
+def uninstalled(slack: Slack) -> list[Delivery]:
+    slack.uninstall(slack.team)
+    return slack.deliveries
+
+
 MADE: dict[str, Callable[[Slack], list[Delivery]]] = {
     "message_im": direct,
     "message_channel": channel,
@@ -173,6 +183,11 @@ MADE: dict[str, Callable[[Slack], list[Delivery]]] = {
     "message_connect_stranger": stranger,
     "app_mention_connect_stranger": lambda slack: stranger(slack)[1:],
     "member_joined_channel": joined,
+    "file_share": lambda slack: shared(slack, "what is this?"),
+    "file_share_without_text": shared,
+    "file_share_connect": lambda slack: shared(slack, stub=True),
+    "tokens_revoked": uninstalled,
+    "app_uninstalled": lambda slack: uninstalled(slack)[1:],
     "slash_command": lambda slack: [slack.command(slack.person("Alice"), "/chinwag reset")],
     "member_left_channel": lambda slack: slack.kick(slack.channel("general")),
 }
