@@ -128,9 +128,10 @@ def slack() -> None:
 @click.option("--name", default="Chinwag", help="How the app is called there.")
 @config_option
 def manifest(name: str, config_path: Path | None) -> None:
-    """Print the app's manifest, to be pasted at https://api.slack.com/apps.
+    """Print the app's manifest.
 
-    It asks for the scopes and events that the bot uses as it is configured, and for no others.
+    It is to be pasted at https://api.slack.com/apps, asks for the scopes and events that the bot
+    uses as it is configured, and for no others.
     """
     import json
 
@@ -264,6 +265,28 @@ def reset(key: str, yes: bool, config_path: Path | None) -> None:
     if not yes:
         click.confirm(f"Delete what was said in {key}?", abort=True)
     _print(settings, lambda settings: reset_session(settings, key))
+
+
+@sessions.command("copy")
+@click.option("--from", "source", metavar="URL", help="[store] url when not given.")
+@click.option("--to", "target", metavar="URL", required=True, help="Such as postgresql://host/db.")
+@config_option
+def copy_(source: str | None, target: str, config_path: Path | None) -> None:
+    """Copy everything from one store to another.
+
+    Conversations with their history, images and files, what calls used, owners and lists. Stop the
+    bot first, or what is said meanwhile is missing in the copy. Begun again after it was ended, it
+    goes on; nothing is written over.
+    """
+    from bots.copying import copy_sessions
+
+    with _progress("Copying") as progress:
+        _print(
+            _settings(config_path),
+            lambda settings: copy_sessions(
+                source or settings.store.url, target, settings.folder, progress
+            ),
+        )
 
 
 @sessions.command()

@@ -16,7 +16,7 @@ import msgspec
 from core.keys import check_key
 from core.messages import Message
 from core.snapshot import Snapshot
-from core.usage import By, Sum
+from core.usage import By, Spent, Sum
 
 
 class SessionRef(msgspec.Struct, frozen=True):
@@ -94,6 +94,10 @@ class Notes(Protocol):
         """
         ...
 
+    def names(self) -> AsyncIterator[str]:
+        """Of all notes, in order."""
+        ...
+
 
 class Blob(msgspec.Struct, frozen=True):
     """An image, a document, a long result of a tool."""
@@ -159,6 +163,16 @@ class UsageRows(Protocol):
     async def forget(self, sender: str) -> int:
         """The person's rows stay, for the sums that they are in, but without sender and key. How
         many there were."""
+        ...
+
+    def rows(self) -> AsyncIterator[tuple[str, Spent]]:
+        """All of them, each with the key of its conversation, in any order: for whoever copies
+        them."""
+        ...
+
+    async def add(self, rows: Sequence[tuple[str, Spent]]) -> None:
+        """As `rows` gave them, without a save. Those that are there already stay. Twice is
+        harmless."""
         ...
 
 

@@ -232,7 +232,7 @@ class MemoryStore:
                 del rows[seq]
         rows.update((row.seq, row) for row in (*snapshot.rewritten, *snapshot.rows))
         self._table.sessions[key] = _Kept(stored(snapshot), rows)
-        self.usage.add(key, snapshot.spent)
+        self.usage.settle(key, snapshot.spent)
         if snapshot.unfinished:
             self._table.unfinished.add(key)
         else:
@@ -260,6 +260,10 @@ class MemoryNotes:
         else:
             self._notes[name] = value
         return True
+
+    async def names(self) -> AsyncIterator[str]:
+        for name in sorted(self._notes):
+            yield name
 
 
 class MemoryBlobs:
@@ -312,7 +316,16 @@ class MemoryUsage:
         self._rows.update((name, ("", replace(row, sender=None))) for name, row in rows.items())
         return len(rows)
 
-    def add(self, key: str, spent: Sequence[Spent]) -> None:
+    async def rows(self) -> AsyncIterator[tuple[str, Spent]]:
+        for row in list(self._rows.values()):
+            yield row
+
+    async def add(self, rows: Sequence[tuple[str, Spent]]) -> None:
+        for key, row in rows:
+            self._rows.setdefault((row.execution, row.call), (key, row))
+
+    def settle(self, key: str, spent: Sequence[Spent]) -> None:
+        """What a save brings."""
         for row in spent:
             name = (row.execution, row.call)
             there, old = self._rows.get(name, (key, None))

@@ -28,6 +28,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -40,7 +41,7 @@ from core.lock import take_lock
 from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import Blob, SessionRef, Summary
-from core.usage import By, Sum
+from core.usage import By, Spent, Sum
 from stores.disk.files import Files
 
 _CLOCK: Final = SystemClock()
@@ -223,6 +224,10 @@ class DiskNotes:
     async def put(self, name: str, value: bytes | None, *, was: bytes | None) -> bool:
         return await self._store._do(lambda files: files.put_note(name, value, was), writes=True)
 
+    async def names(self) -> AsyncIterator[str]:
+        for name in await self._store._do(lambda files: files.notes()):
+            yield name
+
 
 class DiskBlobs:
     """Bytes beside the histories, a file each."""
@@ -260,3 +265,16 @@ class DiskUsage:
 
     async def forget(self, sender: str) -> int:
         return await self._store._do(lambda files: files.usage.forget(sender), writes=True)
+
+    async def rows(self) -> AsyncIterator[tuple[str, Spent]]:
+        # A month at a time: all of them may be many.
+        for month in await self._store._do(lambda files: files.usage.months()):
+            for row in await self._store._do(partial(_rows_of, month=month)):
+                yield row
+
+    async def add(self, rows: Sequence[tuple[str, Spent]]) -> None:
+        await self._store._do(lambda files: files.usage.add_missing(rows), writes=True)
+
+
+def _rows_of(files: Files, month: Path) -> list[tuple[str, Spent]]:
+    return files.usage.rows(month)

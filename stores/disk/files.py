@@ -52,6 +52,7 @@ _SESSION_FILE: Final = re.compile(r"[0-9a-f]{64}\.json")
 _Move = dict[str, bytes | None]
 
 _encode: Final = msgspec.json.Encoder().encode
+_decode_name: Final = msgspec.json.Decoder(str).decode
 _decode_move: Final = msgspec.json.Decoder(_Move).decode
 
 
@@ -207,18 +208,35 @@ class Files:
         return problems
 
     def note(self, name: str) -> bytes | None:
-        return read_file(self._note(name))
+        data = read_file(self._note(name))
+        # Its first line is its name: the file's own is a digest of that.
+        return None if data is None else data.partition(b"\n")[2]
 
     def put_note(self, name: str, value: bytes | None, was: bytes | None) -> bool:
         file = self._note(name)
-        if read_file(file) != was:
+        if self.note(name) != was:
             return False
         if value is not None:
-            write_file(file, value)
+            write_file(file, _encode(name) + b"\n" + value)
         elif was is not None:
             file.unlink()
             sync_folder(file.parent)
         return True
+
+    def notes(self) -> list[str]:
+        """
+        :raises StoreCorrupt: one cannot be read
+        """
+        names: list[str] = []
+        for file in sorted((self._folder / "notes").glob("[!.]*")):
+            data = read_file(file)
+            if data is None or file.suffix:
+                continue  # gone meanwhile, or half written
+            try:
+                names.append(_decode_name(data.partition(b"\n")[0]))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise StoreCorrupt(f"{file}: it is damaged ({error})") from error
+        return sorted(names)
 
     # ------------------------------------------------------------------ move
 

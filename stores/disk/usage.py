@@ -50,6 +50,22 @@ class UsageFiles:
             if new:
                 sync_folder(self.folder)
 
+    def add_missing(self, rows: Sequence[tuple[str, Spent]]) -> None:
+        """Those that are there stay. A file is written once for all of its rows."""
+        months: dict[Path, list[Line]] = {}
+        for key, row in rows:
+            months.setdefault(self.folder / f"{_month(row.at)}.jsonl", []).append(Line(key, row))
+        for file, lines in months.items():
+            there = _rows(file)
+            new = {(line.spent.execution, line.spent.call): line for line in lines}
+            write_file(file, _written(new | there))
+
+    def months(self) -> list[Path]:
+        return self._files()
+
+    def rows(self, month: Path) -> list[tuple[str, Spent]]:
+        return [(line.key, line.spent) for line in _rows(month).values()]
+
     def sums(
         self, by: Sequence[By], since: int, until: int | None, key: str | None, sender: str | None
     ) -> list[Sum]:

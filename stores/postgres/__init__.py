@@ -30,7 +30,7 @@ from core.errors import ConfigError, StoreInUse, StoreUnavailable
 from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
-from core.usage import By, Sum
+from core.usage import By, Spent, Sum
 from stores.postgres import forget, load, save, schema, usage
 from stores.postgres.blobs import PostgresBlobs
 from stores.postgres.move import move
@@ -319,6 +319,19 @@ class PostgresNotes:
             changed = await connection.execute(sql, {"name": name, "value": value, "was": was})
             return changed.rowcount == 1
 
+    async def names(self) -> AsyncIterator[str]:
+        after = ""
+        while True:
+            page = await self._store._fetch(
+                'SELECT name FROM notes WHERE name COLLATE "C" > %s ORDER BY name COLLATE "C" '
+                "LIMIT %s",
+                (after, PAGE),
+            )
+            for (after,) in page:
+                yield after
+            if len(page) < PAGE:
+                return
+
 
 class PostgresUsage:
     """What model calls used, in a table of its own."""
@@ -341,3 +354,20 @@ class PostgresUsage:
     async def forget(self, sender: str) -> int:
         async with self._store._connected() as connection:
             return await usage.forget(connection, sender)
+
+    async def rows(self) -> AsyncIterator[tuple[str, Spent]]:
+        after = ("", 0)
+        while True:
+            async with self._store._connected() as connection:
+                page = await usage.page(connection, after, PAGE)
+            for row in page:
+                yield row
+            if not page:
+                return
+            _, last = page[-1]
+            after = (last.execution, last.call)
+
+    async def add(self, rows: Sequence[tuple[str, Spent]]) -> None:
+        async with self._store._connected() as connection, connection.transaction():
+            for key, row in rows:
+                await usage.add_missing(connection, key, row)

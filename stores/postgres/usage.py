@@ -72,6 +72,34 @@ def arrays(spent: Sequence[Spent]) -> dict[str, object]:
     }
 
 
+async def page(
+    connection: psycopg.AsyncConnection[Any], after: tuple[str, int], limit: int
+) -> list[tuple[str, Spent]]:
+    """The next rows, in the order of the table.
+
+    :param after: execution and call of the last one before
+    """
+    found = await connection.execute(
+        "SELECT key, execution, call, at, model, input, output, written, read, written_1h, "
+        "searches, cost, estimated, sender FROM usage WHERE (execution, call) > (%s, %s) "
+        "ORDER BY execution, call LIMIT %s",
+        (*after, limit),
+    )
+    rows = await found.fetchall()
+    return [
+        (key, Spent(execution, call, at, model, Usage(*used), cost, estimated, sender))
+        for key, execution, call, at, model, *used, cost, estimated, sender in rows
+    ]
+
+
+async def add_missing(connection: psycopg.AsyncConnection[Any], key: str, row: Spent) -> None:
+    """One that is there stays."""
+    await connection.execute(
+        f"WITH s AS (SELECT 1) {ADD.partition('DO UPDATE')[0]} DO NOTHING",
+        {"key": key, **arrays([row])},
+    )
+
+
 async def sums(
     connection: psycopg.AsyncConnection[Any],
     by: Sequence[By],

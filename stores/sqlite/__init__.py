@@ -36,7 +36,7 @@ from core.lock import take_lock
 from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
-from core.usage import By, Sum
+from core.usage import By, Spent, Sum
 from stores.sqlite import forget, load, save, schema, usage
 from stores.sqlite.blobs import SQLiteBlobs
 from stores.sqlite.commit import Writer
@@ -244,6 +244,17 @@ class SQLiteNotes:
 
         return await self._store._write(write)
 
+    async def names(self) -> AsyncIterator[str]:
+        after = ""
+        while True:
+            page = await self._store._fetch(
+                "SELECT name FROM notes WHERE name > ? ORDER BY name LIMIT ?", (after, PAGE)
+            )
+            for (after,) in page:
+                yield after
+            if len(page) < PAGE:
+                return
+
 
 class SQLiteUsage:
     """What model calls used, in a table of its own."""
@@ -266,6 +277,17 @@ class SQLiteUsage:
 
     async def forget(self, sender: str) -> int:
         return await self._store._write(lambda database: usage.forget(database, sender))
+
+    async def rows(self) -> AsyncIterator[tuple[str, Spent]]:
+        after: tuple[int, str, int] = (-1, "", 0)
+        while page := await self._store._read(partial(usage.page, after=after, limit=PAGE)):
+            for row in page:
+                yield row
+            _, last = page[-1]
+            after = (last.at, last.execution, last.call)
+
+    async def add(self, rows: Sequence[tuple[str, Spent]]) -> None:
+        await self._store._write(lambda database: usage.add_missing(database, rows))
 
 
 def _note(database: sqlite3.Connection, name: str) -> bytes | None:

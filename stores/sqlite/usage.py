@@ -22,6 +22,11 @@ ADD: Final = (
     "estimated = excluded.estimated WHERE estimated >= excluded.estimated"
 )
 
+_COLUMNS: Final = (
+    "key, execution, call, at, model, input, output, written, read, written_1h, searches, cost, "
+    "estimated, sender"
+)
+
 _GROUPS: Final = {
     "quarter": f"at / {QUARTER}",
     "key": "key",
@@ -53,6 +58,30 @@ def rows(key: str, spent: Sequence[Spent]) -> list[tuple[object, ...]]:
         )
         for row in spent
     ]
+
+
+def page(
+    database: sqlite3.Connection, after: tuple[int, str, int], limit: int
+) -> list[tuple[str, Spent]]:
+    """The next rows, in the order of the table.
+
+    :param after: time, execution and call of the last one before
+    """
+    rows = database.execute(
+        f"SELECT {_COLUMNS} FROM usage WHERE (at, execution, call) > (?, ?, ?) "
+        "ORDER BY at, execution, call LIMIT ?",
+        (*after, limit),
+    ).fetchall()
+    return [
+        (key, Spent(execution, call, at, model, Usage(*used), cost, bool(estimated), sender))
+        for key, execution, call, at, model, *used, cost, estimated, sender in rows
+    ]
+
+
+def add_missing(database: sqlite3.Connection, added: Sequence[tuple[str, Spent]]) -> None:
+    """Those that are there stay."""
+    add = ADD.partition(" ON CONFLICT")[0] + " ON CONFLICT DO NOTHING"
+    database.executemany(add, [row for key, spent in added for row in rows(key, [spent])])
 
 
 def sums(

@@ -223,7 +223,9 @@ def test_nothing_configured(tmp_path: Path) -> None:
     assert "no platform is configured" in line
     assert "chinwag init" in line
     line = one_line(chinwag("run", "slack", cwd=tmp_path, TELEGRAM_BOT_TOKEN=TOKEN), 2)
-    assert "slack: no such platform; there is telegram" in line
+    assert "slack is not configured: set SLACK_BOT_TOKEN in .env" in line
+    line = one_line(chinwag("run", "irc", cwd=tmp_path, TELEGRAM_BOT_TOKEN=TOKEN), 2)
+    assert "irc: no such platform; there is telegram" in line
     assert list(tmp_path.iterdir()) == [], "and nothing was made"
 
 

@@ -10,7 +10,7 @@ import heapq
 import inspect
 import itertools
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from core.errors import StaleSnapshot
@@ -156,6 +156,10 @@ class MemoryNotes:
         else:
             self.kept[name] = value
         return True
+
+    async def names(self) -> AsyncIterator[str]:
+        for name in sorted(self.kept):
+            yield name
 
 
 class DictStore:

@@ -248,7 +248,7 @@ async def test_where_nobody_else_spoke_all_goes_and_others_are_left_alone() -> N
     await theirs.say((BOB, "hello bot"))
     before = await store.load(ref("test:3"))
     await store.blobs.put("test:1", b"photo", "image/png")
-    store.usage.add("test:1", [Spent("x", 1, 0, "m", Usage(1), sender="test:ada")])
+    await store.usage.add([("test:1", Spent("x", 1, 0, "m", Usage(1), sender="test:ada"))])
     gone = await mine.forget()
     assert gone == Forgotten(conversations=1, exchanges=1, uses=1)
     assert await store.load(ref("test:1")) is None and store._table.blobs == {}

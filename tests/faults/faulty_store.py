@@ -17,7 +17,7 @@ from core.errors import SnapshotUnreadable, StoreCorrupt, StoreUnavailable
 from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import Blob, Blobs, BotStore, Notes, SessionRef, Summary, UsageRows
-from core.usage import By, Sum
+from core.usage import By, Spent, Sum
 
 T = TypeVar("T")
 
@@ -234,6 +234,9 @@ class _FaultyNotes:
             "notes.put", name, lambda: self._notes.put(name, value, was=was)
         )
 
+    def names(self) -> AsyncIterator[str]:
+        return self._notes.names()
+
 
 class _FaultyBlobs:
     def __init__(self, store: FaultyStore) -> None:
@@ -271,6 +274,12 @@ class _FaultyUsage:
 
     async def forget(self, sender: str) -> int:
         return await self._outer._call("usage.forget", sender, lambda: self._usage.forget(sender))
+
+    def rows(self) -> AsyncIterator[tuple[str, Spent]]:
+        return self._usage.rows()
+
+    async def add(self, rows: Sequence[tuple[str, Spent]]) -> None:
+        await self._outer._call("usage.add", "", lambda: self._usage.add(rows))
 
 
 def _heard(done: asyncio.Future[T]) -> None:

@@ -1162,6 +1162,14 @@ class StoreContract(SessionStoreContract):
         assert await notes.get("owner") is None
         assert await notes.put("owner", None, was=None)
 
+    async def test_the_names_of_all_notes(self, store: BotStore) -> None:
+        names = [*HOSTILE_KEYS, *(f"note {number}" for number in range(250))]
+        for name in names:
+            await store.notes.put(name, b"\n", was=None)
+        await store.notes.put("gone", b"1", was=None)
+        await store.notes.put("gone", None, was=b"1")
+        assert [name async for name in store.notes.names()] == sorted(names)
+
     async def test_any_note(self, store: BotStore) -> None:
         values = {name: f"{name!r} \x00\xff".encode("latin-1", "replace") for name in HOSTILE_KEYS}
         values["empty"] = b""
@@ -1441,6 +1449,29 @@ class StoreContract(SessionStoreContract):
         # One that was under way goes on where it is.
         await self.pay(store, "t:2", spent("e0", cost=5))
         assert (await store.usage.sums(key="t:2"))[0].cost == 105
+
+    async def test_rows_of_what_was_used_can_be_copied(self, store: BotStore) -> None:
+        rows = [
+            (
+                f"t:{number % 7}",
+                spent(
+                    f"e{number % 90}",
+                    number // 90,
+                    at=DAY + number * QUARTER * 1000,
+                    usage=Usage(1, 2, 3, 4, 5, 6),
+                    cost=None if number % 5 == 0 else number,
+                    estimated=number % 3 == 0,
+                    sender=None if number % 4 == 0 else f"t:{number}",
+                ),
+            )
+            for number in range(260)
+        ]
+        await store.usage.add(rows)
+        found = [row async for row in store.usage.rows()]
+        assert sorted(found, key=str) == sorted(rows, key=str)
+        # Twice is harmless, and what is there stays.
+        await store.usage.add([(key, replace(row, cost=1)) for key, row in rows])
+        assert sorted([row async for row in store.usage.rows()], key=str) == sorted(rows, key=str)
 
     async def test_a_person_is_forgotten_and_the_sums_stay(self, store: BotStore) -> None:
         estimate = spent(sender="t:42", estimated=True)

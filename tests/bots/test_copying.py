@@ -1,0 +1,272 @@
+"""`chinwag sessions copy`: from any store to any other, all of it, and again after it was ended."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from bots.cli import cli
+from bots.copying import copy_sessions
+from core import changes
+from core.blobs import named_by
+from core.errors import ConfigError, StoreUnavailable
+from core.memory import ConversationMemory
+from core.messages import encode_blocks, text_block
+from core.snapshot import Snapshot, Usage
+from core.store import BotStore, SessionRef
+from stores.memory import MemoryStore
+from stores.sqlite import SQLiteStore
+from stores.urls import open_store
+from tests import postgres
+from tests.stores.contract import Chat, begun, image, inbound, rich, spent
+
+MEMORY = ConversationMemory(6, 3)
+
+
+def nothing(done: int, of: int) -> None:
+    pass
+
+
+async def copy(source: str, target: str, folder: Path) -> str:
+    return "\n".join([line async for line in copy_sessions(source, target, folder, nothing)])
+
+
+async def seen_in(store: BotStore, *, archive: bool = True) -> dict[str, Any]:
+    """All that a store keeps, to be compared."""
+    seen: dict[str, Any] = {}
+    async for summary in store.summaries(limit=100_000):
+        ref = SessionRef(summary.key)
+        snapshot = await store.load(ref)
+        rows = [row async for row in store.archive(ref, limit=100_000)] if archive else []
+        seen[summary.key] = (summary if archive else None, snapshot, rows)
+    seen["usage"] = sorted([row async for row in store.usage.rows()], key=str)
+    names = [name async for name in store.notes.names()]
+    seen["notes"] = {name: await store.notes.get(name) for name in names}
+    return seen
+
+
+async def fill(store: BotStore, *, conversations: int = 30, seed: int = 1) -> None:
+    chance = random.Random(seed)
+    for number in range(conversations):
+        chat = Chat(store, f"telegram-chat:{number}")
+        if number % 10 == 3:
+            await chat.update(lambda value: replace(begun(), chosen={"model": "other"}, gone=True))
+        for _ in range(chance.randrange(8)):
+            await chat.turn(MEMORY, words="é" * chance.randrange(900))
+        if number % 4 == 0:
+            await chat.update(lambda value: changes.accept(value, inbound("waits", "w" * 700)))
+        if number % 8 == 0:
+            await chat.update(
+                lambda value: changes.start(value, execution="x", now=7, memory=MEMORY)
+            )
+    id = await store.blobs.put("telegram-chat:4", b"a picture", "image/png")
+    chat = Chat(store, "telegram-chat:4")
+    await chat.update(
+        lambda value: changes.accept(value, replace(inbound("shows"), blocks=image(id)))
+    )
+    await store.save(SessionRef("slack-dm:T1/D1"), rich(), replaces=None)
+    await store.usage.add([("telegram-chat:1", spent("e9", n)) for n in range(1, 1_200)])
+    await store.notes.put("owner", b"telegram:1", was=None)
+    await store.notes.put("empty", b"", was=None)
+
+
+def url(kind: str) -> str:
+    return postgres.fresh_url() if kind == "postgresql" else f"{kind}:{kind}-{uuid4().hex}"
+
+
+@pytest.mark.parametrize("through", [("sqlite", "postgresql", "sqlite"), ("sqlite", "sqlite")])
+async def test_all_of_it_arrives(tmp_path: Path, through: tuple[str, ...]) -> None:
+    urls = [url(kind) for kind in through]
+    async with open_store(urls[0], tmp_path) as store:
+        await fill(store)
+        expected = await seen_in(store)
+    count = len(expected) - len(("usage", "notes"))
+    assert count > 20
+    for source, target in itertools.pairwise(urls):
+        told = await copy(source, target, tmp_path)
+        assert f"{count} conversations" in told
+        assert "counted in the target" in told
+        async with open_store(target, tmp_path) as store:
+            assert await seen_in(store) == expected
+            assert [key async for key in store.unfinished()]
+            blob = next(iter(await _blobs(store)))
+            assert blob == b"a picture"
+
+
+async def _blobs(store: BotStore) -> set[bytes]:
+    snapshot = await store.load(SessionRef("telegram-chat:4"))
+    assert snapshot is not None
+    found = [await store.blobs.get(id) for id in named_by(snapshot)]
+    return {blob.data for blob in found if blob is not None}
+
+
+async def test_a_folder_keeps_the_window(tmp_path: Path) -> None:
+    async with open_store("sqlite:a.db", tmp_path) as store:
+        await fill(store)
+        expected = await seen_in(store, archive=False)
+    await copy("sqlite:a.db", "disk:b", tmp_path)
+    async with open_store("disk:b", tmp_path) as store:
+        assert await seen_in(store, archive=False) == expected
+    await copy("disk:b", "sqlite:c.db", tmp_path)
+    async with open_store("sqlite:c.db", tmp_path) as store:
+        assert await seen_in(store, archive=False) == expected
+
+
+def long_one(turns: int, *, under_way: bool) -> Snapshot:
+    """Under way, the turn's rows have lower numbers than the last of the history, as when a program
+    writes to the conversation while the bot answers."""
+    value = begun()
+    said = [("user", encode_blocks([text_block("q")])), ("assistant", encode_blocks([]))]
+    for _ in range(turns):
+        value = changes.append(value, said, Usage(), 1, ConversationMemory())  # type: ignore[arg-type]
+    if under_way:
+        value = changes.accept(value, inbound("in"))
+        value = changes.start(value, execution="x", now=7, memory=ConversationMemory())
+        value = changes.append(value, said, Usage(), 1, ConversationMemory())  # type: ignore[arg-type]
+    return value
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+async def test_a_history_that_is_longer_than_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, under_way: bool
+) -> None:
+    monkeypatch.setattr("bots.copying.ROWS", 7)
+    async with open_store("sqlite:a.db", tmp_path) as store:
+        whole = long_one(40, under_way=under_way)
+        await store.save(SessionRef("t:1"), whole, replaces=None)
+        trimmed = replace(whole, revision=1001, messages=whole.messages[-4:])
+        await store.save(SessionRef("t:1"), trimmed, replaces=1000)
+        expected = await seen_in(store)
+    await copy("sqlite:a.db", "sqlite:b.db", tmp_path)
+    async with open_store("sqlite:b.db", tmp_path) as store:
+        assert await seen_in(store) == expected
+
+
+async def test_ended_anywhere_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every write to the target fails once, before and after it took effect."""
+    monkeypatch.setattr("bots.copying.ROWS", 4)
+    async with open_store("sqlite:a.db", tmp_path) as store:
+        await fill(store, conversations=4)
+        expected = await seen_in(store)
+    for after in (False, True):
+        target, failures = f"sqlite:b{after}.db", 0
+        for number in range(1, 400):
+            with monkeypatch.context() as patch:
+                struck = _fail_at(patch, number, after=after)
+                try:
+                    told = await copy("sqlite:a.db", target, tmp_path)
+                except StoreUnavailable as error:
+                    assert str(error) == "pulled"
+                    failures += 1
+            if not struck():
+                break
+            # The next attempt gets one write further than this one did.
+            (tmp_path / target.removeprefix("sqlite:")).unlink() if number % 3 == 0 else None
+        assert failures > 10
+        assert "counted" in told
+        async with open_store(target, tmp_path) as store:
+            assert await seen_in(store) == expected
+
+
+def _fail_at(patch: pytest.MonkeyPatch, number: int, *, after: bool) -> Callable[[], bool]:
+    count = 0
+    write = SQLiteStore._write
+
+    async def failing(self: SQLiteStore, work: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == number and not after:
+            raise StoreUnavailable("pulled")
+        done = await write(self, work)
+        if count == number:
+            raise StoreUnavailable("pulled")
+        return done
+
+    patch.setattr(SQLiteStore, "_write", failing)
+    return lambda: count >= number
+
+
+async def test_nothing_is_written_over(tmp_path: Path) -> None:
+    for name, words in (("a", "one"), ("b", "two")):
+        async with open_store(f"sqlite:{name}.db", tmp_path) as store:
+            await Chat(store, "t:1").turn(words=words)
+    with pytest.raises(ConfigError, match="t:1: the target has another conversation"):
+        await copy("sqlite:a.db", "sqlite:b.db", tmp_path)
+    async with open_store("sqlite:c.db", tmp_path) as store:
+        await store.notes.put("owner", b"somebody", was=None)
+    async with open_store("sqlite:a.db", tmp_path) as store:
+        await store.notes.put("owner", b"else", was=None)
+    with pytest.raises(ConfigError, match="the target has another note 'owner'"):
+        await copy("sqlite:a.db", "sqlite:c.db", tmp_path)
+
+
+async def test_what_cannot_be_read_is_said_and_the_rest_is_copied(tmp_path: Path) -> None:
+    async with open_store("sqlite:a.db", tmp_path) as store:
+        await Chat(store, "t:1").turn()
+        await Chat(store, "t:2").turn()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as database, database:
+        database.execute("UPDATE sessions SET head = head || ' ' WHERE key = 't:1'")
+    told = await copy("sqlite:a.db", "sqlite:b.db", tmp_path)
+    assert "not copied: t:1: " in told
+    assert "1 conversations, 2 messages" in told
+
+
+async def test_one_store_is_not_two(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="that is one store"):
+        await copy("sqlite:a.db", "sqlite:a.db", tmp_path)
+
+
+async def test_what_is_missing_afterwards_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store("sqlite:a.db", tmp_path) as store:
+        await Chat(store, "t:1").turn()
+        await store.notes.put("owner", b"1", was=None)
+
+    async def forgotten(self: Any, name: str, value: Any, *, was: Any) -> bool:
+        return True
+
+    monkeypatch.setattr("stores.memory.MemoryNotes.put", forgotten)
+    with pytest.raises(ConfigError, match="1 notes were copied, and the target has 0"):
+        await copy("sqlite:a.db", "memory:", tmp_path)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def begin() -> None:
+        async with open_store("sqlite:chinwag.db", tmp_path) as store:
+            await Chat(store, "t:1").turn()
+
+    asyncio.run(begin())
+    done = CliRunner().invoke(cli, ["sessions", "copy", "--to", "sqlite:other.db"])
+    assert done.exit_code == 0, done.output
+    assert done.output == (
+        "1 conversations, 2 messages, 0 model calls, 0 notes: copied, and counted in the target.\n"
+    )
+
+
+async def test_what_comes_back_different_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store("sqlite:a.db", tmp_path) as store:
+        await Chat(store, "t:1").turn()
+    save = MemoryStore.save
+
+    async def forgetful(self: MemoryStore, ref: Any, value: Snapshot, *, replaces: Any) -> None:
+        await save(self, ref, replace(value, chosen={"model": "?"}), replaces=replaces)
+
+    monkeypatch.setattr(MemoryStore, "save", forgetful)
+    with pytest.raises(ConfigError, match="t:1: the target gives back something else"):
+        await copy("sqlite:a.db", "memory:", tmp_path)
