@@ -1,8 +1,8 @@
 """A conversation read and put together again, each part held against its checksum. Sync, and
 inside a transaction that is open already, so that all queries see one state.
 
-No cursor is left half-way. One that an error left so would live on in the error's traceback, and
-with it the state of the database that it saw: COMMIT does not end that.
+Every query is fetched to its end at once. A cursor that an error left half-way would live on in
+the error's traceback, and with it the state of the database that it saw: COMMIT does not end that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final
 
@@ -118,20 +118,17 @@ def _merged(runs: Iterable[Span]) -> list[Span]:
 def _read_run(
     database: sqlite3.Connection, key: str, session: int, first: int, last: int
 ) -> list[Message]:
-    cursor = database.execute(
+    rows = database.execute(
         "SELECT about, blocks, crc FROM messages WHERE session = ? AND seq BETWEEN ? AND ? "
         "ORDER BY seq",
         (session, first, last),
-    )
-    # One after the other: a thousand at once would have the collector look at each of them. The
-    # seq is not read: when one is missing, the checksum of the next one is that of another place.
-    with closing(cursor):
-        rows = _messages(key, session, zip(range(first, last + 1), cursor, strict=False))
+    ).fetchall()
     if len(rows) != last - first + 1:
         raise SnapshotUnreadable(
             f"{key}: of its messages {first} to {last}, {last - first + 1 - len(rows)} are missing"
         )
-    return rows
+    # No seq comes twice, so they are all there, in order: reading them would only cost time.
+    return _messages(key, session, range(first, last + 1), rows)
 
 
 def archive(
@@ -160,21 +157,31 @@ def archive(
                     "AND seq BETWEEN ? AND ? ORDER BY seq DESC LIMIT ?",
                     (session, first, upto, limit - len(found)),
                 ).fetchall()
-                found += _messages(key, session, ((seq, row) for seq, *row in rows))
+                found += _messages(
+                    key, session, [seq for seq, *_ in rows], [row for _, *row in rows]
+                )
     return found
 
 
-def _messages(key: str, session: int, rows: Iterable[tuple[int, Sequence[Any]]]) -> list[Message]:
+def _messages(
+    key: str, session: int, seqs: Sequence[int], rows: Sequence[Sequence[Any]]
+) -> list[Message]:
     """
-    :param rows: seq, and about, blocks, crc
+    :param rows: about, blocks and crc of each
     """
-    # A request may take a thousand of them: hence one loop, and no names to look up in it.
-    crc32, decode, raw, begin = zlib.crc32, _decode_about, msgspec.Raw, seed(session)
+    # A request may take a thousand of them: hence loops that call little, and no names to look up.
+    crc32, begin = zlib.crc32, seed(session)
+    sums = [
+        crc32(about + blocks, begin + seq)
+        for seq, (about, blocks, _) in zip(seqs, rows, strict=True)
+    ]
+    if sums != [crc for _, _, crc in rows]:
+        wrong = [seq for seq, found, row in zip(seqs, sums, rows, strict=True) if found != row[2]]
+        raise SnapshotUnreadable(f"{key}: the checksum of its message {wrong[0]} is wrong")
+    decode, raw = _decode_about, msgspec.Raw
     made: list[Message] = []
     add = made.append
-    for seq, (about, blocks, crc) in rows:
-        if crc32(about + blocks, begin + seq) != crc:
-            raise SnapshotUnreadable(f"{key}: the checksum of its message {seq} is wrong")
+    for seq, (about, blocks, _) in zip(seqs, rows, strict=True):
         said = decode(about)
         if isinstance(said, int):
             add(Message(seq, "assistant", raw(blocks), said))
