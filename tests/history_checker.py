@@ -23,15 +23,41 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final, Literal, NamedTuple, TypeAlias
-
-import msgspec
+from typing import Final, Literal, NamedTuple
 
 from core import phrases
 from core.turn import NO_ANSWER, REFUSAL
+from tests.history_log import (
+    TOKEN,
+    Accepted,
+    Answered,
+    Asked,
+    Committed,
+    Confirmed,
+    Damaged,
+    Delivered,
+    Effect,
+    Errored,
+    Event,
+    Finding,
+    FindingKind,
+    Killed,
+    LogEvent,
+    Mark,
+    Marked,
+    Moved,
+    Refused,
+    Said,
+    Sent,
+    Stored,
+    Undelivered,
+    Unknown,
+    Written,
+    WrittenKind,
+    marks_of,
+    tokens_of,
+)
 
-TOKEN: Final = re.compile(r"#[a-z0-9]+")
-MARK: Final = re.compile(r"!([a-z0-9]+)\.([0-9]+)/([0-9]+)")
 NOTED: Final = re.compile(r"noted (#[a-z0-9]+)")
 
 # A reply for what it answers; the first two of them are in the history, too.
@@ -49,213 +75,6 @@ REFUSALS: Final = frozenset({phrases.INBOX_FULL, phrases.TOO_FAST})
 NOTICES: Final = frozenset({phrases.UNREADABLE, phrases.TOO_NEW})
 STOPS: Final = frozenset({phrases.STOPPED, phrases.NOTHING_TO_STOP})
 _STRANGER: Final = phrases.STRANGER.partition("{")[0]
-
-WrittenKind = Literal["message", "reset", "stop", "command"]
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Something that happened, at a wall-clock time that only people read."""
-
-    at: float = 0.0
-
-
-class Written(Event, frozen=True):
-    """A person wrote. `command` is any other command than /reset and /stop."""
-
-    chat: str
-    update: int
-    text: str
-    kind: WrittenKind = "message"
-    stranger: bool = False
-
-
-class Delivered(Event, frozen=True):
-    """The update reached the program's poll."""
-
-    update: int
-
-
-class Confirmed(Event, frozen=True):
-    """The platform was told that it was received."""
-
-    update: int
-
-
-class Accepted(Event, frozen=True):
-    """The program says that it is durable."""
-
-    chat: str
-    update: int
-
-
-class Refused(Event, frozen=True):
-    """The program says that it did not take it."""
-
-    chat: str
-    update: int
-
-
-class Asked(Event, frozen=True):
-    """The model was called by process number `life`: with the tokens of the last exchange, and
-    those of all before it."""
-
-    life: int
-    now: tuple[str, ...]
-    before: tuple[str, ...] = ()
-
-
-class Answered(Event, frozen=True):
-    """What the model said to these tokens has this name in its marks."""
-
-    answer: str
-    tokens: tuple[str, ...]
-
-
-class Committed(Event, frozen=True):
-    """The program says that this run of a turn is history."""
-
-    chat: str
-    execution: str
-
-
-class Sent(Event, frozen=True):
-    """The platform shows a message that process number `life` has asked it to."""
-
-    life: int
-    chat: str
-    message: int
-    text: str
-
-
-class Unknown(Event, frozen=True):
-    """The process was not told that this message was sent."""
-
-    chat: str
-    message: int
-
-
-class Marked(Event, frozen=True):
-    """The program says that it has noted this message as sent."""
-
-    chat: str
-    message: int
-    part: str = ""
-
-
-class Killed(Event, frozen=True):
-    """Process number `life` is dead, unasked; `point` says where it was, if anybody knows."""
-
-    life: int
-    point: str = ""
-
-
-class Errored(Event, frozen=True):
-    """Something failed in this chat so that nobody knows whether it took effect."""
-
-    chat: str
-
-
-class Undelivered(Event, frozen=True):
-    """The program says that something will not be sent here: held, failed, or the chat is gone."""
-
-    chat: str
-
-
-class Moved(Event, frozen=True):
-    """What was said in chat `old` goes on in `new`."""
-
-    old: str
-    new: str
-
-
-class Effect(Event, frozen=True):
-    """A tool changed the world for this token."""
-
-    token: str
-
-
-class Said(msgspec.Struct, frozen=True):
-    """One stored message. `calls` and `results` are the ids of tool calls."""
-
-    role: str
-    text: str
-    calls: tuple[str, ...] = ()
-    results: tuple[str, ...] = ()
-
-
-class Stored(Event, frozen=True):
-    """The whole history of a chat at the end, and whether anything was left to do."""
-
-    chat: str
-    messages: tuple[Said, ...]
-    unfinished: bool = False
-
-
-class Damaged(Event, frozen=True):
-    """The database does not hold together."""
-
-    what: str
-
-
-LogEvent: TypeAlias = (
-    Written
-    | Delivered
-    | Confirmed
-    | Accepted
-    | Refused
-    | Asked
-    | Answered
-    | Committed
-    | Sent
-    | Unknown
-    | Marked
-    | Killed
-    | Errored
-    | Undelivered
-    | Moved
-    | Effect
-    | Stored
-    | Damaged
-)
-
-FindingKind = Literal[
-    "lost",
-    "duplicated",
-    "reordered",
-    "invented",
-    "foreign",
-    "half",
-    "stranger",
-    "after reset",
-    "after stop",
-    "damaged",
-]
-
-
-class Finding(NamedTuple):
-    """One broken promise, and the events that show it."""
-
-    kind: FindingKind
-    chat: str
-    what: str
-    events: tuple[Event, ...] = ()
-
-
-def tokens_of(text: str) -> tuple[str, ...]:
-    """The tokens in a text, each once, in order."""
-    return tuple(dict.fromkeys(TOKEN.findall(text)))
-
-
-class Mark(NamedTuple):
-    """Piece `number` of so many of an answer."""
-
-    answer: str
-    number: int
-    pieces: int
-
-
-def marks_of(text: str) -> tuple[Mark, ...]:
-    return tuple(Mark(name, int(number), int(count)) for name, number, count in MARK.findall(text))
 
 
 def check(log: Sequence[LogEvent]) -> list[Finding]:

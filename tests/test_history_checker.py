@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from core import phrases
 from core.turn import NO_ANSWER
-from tests.history_checker import (
+from tests.history_checker import check, tell
+from tests.history_log import (
     Accepted,
     Answered,
     Asked,
@@ -37,9 +38,7 @@ from tests.history_checker import (
     Unknown,
     Written,
     WrittenKind,
-    check,
     marks_of,
-    tell,
     tokens_of,
 )
 

@@ -33,7 +33,8 @@ from playground.claude_answers import Answer, Say, ToolUse, UseTools
 from playground.telegram import Chat, GarbageBody, Person
 from stores.sqlite import SQLiteStore
 from tests.crash.program import World
-from tests.history_checker import (
+from tests.history_checker import check
+from tests.history_log import (
     Accepted,
     Answered,
     Asked,
@@ -55,7 +56,6 @@ from tests.history_checker import (
     Unknown,
     Written,
     WrittenKind,
-    check,
     tokens_of,
 )
 

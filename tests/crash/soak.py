@@ -43,17 +43,8 @@ from playground.telegram import (
     Rule,
 )
 from tests.crash.record import Recorded, Way
-from tests.history_checker import (
-    APOLOGIES,
-    Finding,
-    LogEvent,
-    Sent,
-    Unknown,
-    Written,
-    check,
-    marks_of,
-    tell,
-)
+from tests.history_checker import APOLOGIES, check, tell
+from tests.history_log import Finding, LogEvent, Sent, Unknown, Written, marks_of
 
 END_SECONDS: Final = 90.0  # for the program to finish, when the trouble is over
 STRANGERS: Final = 5

@@ -15,7 +15,8 @@ import pytest
 
 from core import failpoints
 from tests.crash.record import Recorded, Way
-from tests.history_checker import Effect, Finding, tell
+from tests.history_checker import tell
+from tests.history_log import Effect, Finding
 
 HITS = (1, 2, 4, 7)
 DEATHS = 6
