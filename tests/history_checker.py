@@ -15,6 +15,7 @@ program's own log and may be noted late: what was accepted, and which messages w
 A duplicate is allowed in one place: an earlier saying of the same part was never marked, after it
 its process was killed or its outcome stayed unknown, and nothing else was said in between. A
 request of a process that is dead already (a ghost) may land at any time; it counts for nothing.
+What a message says in the end counts, when it grew by edits: see `history_screen.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ from tests.history_log import (
     Committed,
     Confirmed,
     Damaged,
+    Deleted,
     Delivered,
+    Drafted,
+    Edited,
     Effect,
     Errored,
     Event,
@@ -46,6 +50,7 @@ from tests.history_log import (
     Mark,
     Marked,
     Moved,
+    Noted,
     Refused,
     Said,
     Sent,
@@ -57,6 +62,7 @@ from tests.history_log import (
     marks_of,
     tokens_of,
 )
+from tests.history_screen import Screen
 
 NOTED: Final = re.compile(r"noted (#[a-z0-9]+)")
 
@@ -84,6 +90,7 @@ def check(log: Sequence[LogEvent]) -> list[Finding]:
     findings = [Finding("damaged", "", event.what, (event,)) for event in run.damaged]
     for chat in chats.values():
         findings += chat.findings()
+    findings += _screen(run, chats)
     findings += _model(run, chats)
     findings += _effects(run)
     findings += _commits(run)
@@ -112,6 +119,7 @@ class _Run:
         self.accepted: dict[int, Accepted] = {}
         self.refused: dict[int, Refused] = {}
         self.sends: defaultdict[str, list[tuple[int, Sent]]] = defaultdict(list)
+        self.messages: set[tuple[str, int]] = set()
         self.unknown: set[tuple[str, int]] = set()
         self.marked: set[tuple[str, int]] = set()
         self.killed: dict[int, int] = {}
@@ -124,9 +132,12 @@ class _Run:
         self.effects: list[Effect] = []
         self.stored: dict[str, Stored] = {}
         self.damaged: list[Damaged] = []
+        self.screen = Screen(log)
         self.moves = {event.old: event.new for event in log if isinstance(event, Moved)}
         for place, event in enumerate(log):
             self._sort(place, event)
+        for place, sent in self.screen.sends:
+            self.sends[self.of(sent.chat)].append((place, sent))
         self.chats = {*self.by_chat, *self.sends, *self.stored}
 
     def _sort(self, place: int, event: LogEvent) -> None:
@@ -142,8 +153,8 @@ class _Run:
                 self.accepted[update] = event
             case Refused(update=update):
                 self.refused[update] = event
-            case Sent(chat=chat):
-                self.sends[self.of(chat)].append((place, event))
+            case Sent(chat=chat, message=message):
+                self.messages.add((chat, message))
             case Unknown(chat=chat, message=message):
                 self.unknown.add((chat, message))
             case Marked(chat=chat, message=message):
@@ -168,8 +179,8 @@ class _Run:
                 self.stored[self.of(chat)] = event
             case Damaged():
                 self.damaged.append(event)
-            case Delivered() | Moved():
-                pass
+            case Delivered() | Moved() | Edited() | Deleted() | Drafted() | Noted():
+                pass  # the last four are for the screen
 
     def of(self, chat: str) -> str:
         """The chat, under the name it has at the end."""
@@ -303,6 +314,9 @@ class _Chat:
         # Of an answer every saying is the same part; of a fixed sentence only the last may be.
         same = before if marks_of(last.text) else before[-1:]
         if any((sent.chat, sent.message) in self.run.marked for _, sent in same):
+            return False
+        # What is in the snapshot by its id is edited, whatever became of the process.
+        if any((sent.chat, sent.message) in self.run.screen.edited for _, sent in same):
             return False
         return (
             (last.chat, last.message) in self.run.unknown
@@ -658,6 +672,30 @@ _FIXED: Final = (
 # ---------------------------------------------------------------------- beyond one chat
 
 
+def _screen(run: _Run, chats: dict[str, _Chat]) -> Iterator[Finding]:
+    """What could be read before it was said is nobody else's, and over when it is over."""
+    for wrong in run.screen.wrong:
+        if run.of(wrong.chat) not in run.undelivered:
+            yield Finding(wrong.kind, run.of(wrong.chat), wrong.what, wrong.events)
+    for place, glimpse in run.screen.glimpses:
+        if run.is_ghost(glimpse.life, place):
+            continue
+        chat = run.of(glimpse.chat)
+        written = [run.written.get(token) for token in tokens_of(glimpse.text)]
+        asked = [message for message in written if message is not None]
+        if len(asked) < len(written):
+            yield Finding("invented", chat, "shown: words that nobody wrote", (glimpse,))
+        elif any(message.stranger for message in asked):
+            yield Finding("stranger", chat, "a stranger is being answered", (*asked, glimpse))
+        elif any(run.of(message.chat) != chat for message in asked):
+            yield Finding("foreign", chat, "shown: words of another chat", (*asked, glimpse))
+        elif asked and chat in chats:
+            for barrier in chats[chat].barriers:
+                late = [each for each in asked if chats[chat].ended_by(barrier, each)]
+                if barrier.place < place and late:
+                    yield Finding(barrier.kind, chat, "shown", (*late, glimpse))
+
+
 def _model(run: _Run, chats: dict[str, _Chat]) -> Iterator[Finding]:
     for place, asked in run.asked:
         if run.is_ghost(asked.life, place):
@@ -726,6 +764,5 @@ def _commits(run: _Run) -> Iterator[Finding]:
 
 
 def _marks(run: _Run) -> Iterator[Finding]:
-    shown = {(sent.chat, sent.message) for sends in run.sends.values() for _, sent in sends}
-    for chat, message in sorted(run.marked - shown):
+    for chat, message in sorted(run.marked - run.messages):
         yield Finding("lost", chat, f"message {message} was marked, but never sent")

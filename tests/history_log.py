@@ -73,10 +73,12 @@ class Asked(Event, frozen=True):
 
 
 class Answered(Event, frozen=True):
-    """What the model said to these tokens has this name in its marks."""
+    """What the model said to these tokens has this name in its marks. `grows`: it fits one message
+    and comes in pieces, so that the message may be read before it is whole."""
 
     answer: str
     tokens: tuple[str, ...]
+    grows: bool = False
 
 
 class Committed(Event, frozen=True):
@@ -93,6 +95,38 @@ class Sent(Event, frozen=True):
     chat: str
     message: int
     text: str
+
+
+class Edited(Event, frozen=True):
+    """A message of process number `life` says something else from now on."""
+
+    life: int
+    chat: str
+    message: int
+    text: str
+
+
+class Deleted(Event, frozen=True):
+    """A message is gone, because process number `life` wanted that."""
+
+    life: int
+    chat: str
+    message: int
+
+
+class Drafted(Event, frozen=True):
+    """People see what process number `life` is about to say; it fades by itself."""
+
+    life: int
+    chat: str
+    text: str
+
+
+class Noted(Event, frozen=True):
+    """A process is dead, and its snapshot names this message as one that shows a part."""
+
+    chat: str
+    message: int
 
 
 class Unknown(Event, frozen=True):
@@ -175,6 +209,10 @@ LogEvent: TypeAlias = (
     | Answered
     | Committed
     | Sent
+    | Edited
+    | Deleted
+    | Drafted
+    | Noted
     | Unknown
     | Marked
     | Killed

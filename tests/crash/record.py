@@ -16,7 +16,7 @@ import re
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from contextvars import ContextVar
 from pathlib import Path
@@ -32,6 +32,7 @@ from playground.claude import Claude
 from playground.claude_answers import Answer, Say, ToolUse, UseTools
 from playground.telegram import Chat, GarbageBody, Person
 from stores.sqlite import SQLiteStore
+from stores.sqlite.load import load
 from tests.crash.program import World
 from tests.history_checker import check
 from tests.history_log import (
@@ -41,13 +42,17 @@ from tests.history_log import (
     Committed,
     Confirmed,
     Damaged,
+    Deleted,
     Delivered,
+    Drafted,
+    Edited,
     Effect,
     Errored,
     Finding,
     Killed,
     LogEvent,
     Marked,
+    Noted,
     Refused,
     Said,
     Sent,
@@ -60,7 +65,7 @@ from tests.history_log import (
 )
 
 Json = dict[str, Any]
-Way = Literal["plain", "poison", "note", "long", "slow", "reset", "stop"]
+Way = Literal["plain", "poison", "note", "long", "slow", "grow", "reset", "stop"]
 
 CONFIG: Final = """\
 [agent]
@@ -74,6 +79,9 @@ poll_timeout = 5
 LONG_PIECES: Final = 10  # of so many characters: three messages
 PIECE: Final = "and so it goes on, " * 45
 SLOW: Final = 0.5
+GROWING_PIECES: Final = 6  # of so many characters: one message, which is edited a few times
+GROWING_PIECE: Final = "it grows and grows, " * 3
+GROWING_PAUSE: Final = 0.5
 
 _LIFE: Final = re.compile(r"/life-([0-9]+)(/.*)")
 _WANTS_NOTE: Final = re.compile(r"note (#[a-z0-9]+)")
@@ -210,6 +218,8 @@ class Recorded(World):
         self.kills += 1
         self._drain()
         self._note(Killed(life=self.life, point=self._point))
+        for chat, message in _shown(self.folder / "chinwag.db"):
+            self._note(Noted(chat=chat, message=message))
 
     async def unfinished(self) -> list[str]:
         """The chats in which something is left to do."""
@@ -248,6 +258,16 @@ class Recorded(World):
             request.sent = _key(details["chat_id"]), details["message_id"]
             chat, message = request.sent
             self._note(Sent(life=request.life, chat=chat, message=message, text=details["text"]))
+        elif event == "edited" and details["text"] != "":
+            life = _request.get().life
+            chat, message = _key(details["chat_id"]), details["message_id"]
+            self._note(Edited(life=life, chat=chat, message=message, text=details["text"]))
+        elif event == "deleted":
+            chat, message = _key(details["chat_id"]), details["message_id"]
+            self._note(Deleted(life=_request.get().life, chat=chat, message=message))
+        elif event == "draft":
+            chat = _key(details["chat_id"])
+            self._note(Drafted(life=_request.get().life, chat=chat, text=details["text"]))
         elif event == "fault":
             _request.get().fault = details["fault"]
         elif event == "returned":
@@ -282,7 +302,15 @@ class Recorded(World):
     def _answer(self, asked: str, now: tuple[str, ...], results: list[str]) -> Say:
         self._answers += 1
         name = f"a{self._answers}"
-        self._note(Answered(answer=name, tokens=now))
+        grows = "grow" in asked
+        self._note(Answered(answer=name, tokens=now, grows=grows))
+        if grows:
+            marks = [
+                f"!{name}.{number}/{GROWING_PIECES}" for number in range(1, GROWING_PIECES + 1)
+            ]
+            pieces = [f"{GROWING_PIECE}{mark} " for mark in marks[1:]]
+            deltas = (" ".join([*now, marks[0], *results]) + " ", *pieces)
+            return Say("".join(deltas), deltas=deltas, pause=GROWING_PAUSE)
         count = LONG_PIECES if "long" in asked else 1
         pieces = [f"!{name}.{number}/{count} {PIECE}" for number in range(2, count + 1)]
         head = " ".join([*now, f"!{name}.1/{count}", *results])
@@ -345,6 +373,22 @@ def _results(message: Json) -> list[str]:
 def _result_text(block: Json) -> str:
     content = block.get("content", "")
     return content if isinstance(content, str) else " ".join(part["text"] for part in content)
+
+
+def _shown(database: Path) -> Iterator[tuple[str, int]]:
+    """What snapshots name as messages that are on the screen, and not finished."""
+    if not database.exists():
+        return
+    with closing(sqlite3.connect(database)) as connection:
+        for (key,) in connection.execute("SELECT key FROM sessions WHERE unfinished").fetchall():
+            snapshot = load(connection, key)
+            assert snapshot is not None
+            shown = snapshot.turn.shown if snapshot.turn else ()
+            edits = tuple(part.replaces for part in snapshot.outbox if part.replaces)
+            for message in (*shown, *edits):
+                # While a message is still leaving, a part that replaces it names its part.
+                if message.isdecimal():
+                    yield key, int(message)
 
 
 async def _stored(store: SQLiteStore, key: str) -> Stored:

@@ -44,11 +44,12 @@ from playground.telegram import (
 )
 from tests.crash.record import Recorded, Way
 from tests.history_checker import APOLOGIES, check, tell
-from tests.history_log import Finding, LogEvent, Sent, Unknown, Written, marks_of
+from tests.history_log import Edited, Finding, LogEvent, Sent, Unknown, Written, marks_of
+from tests.history_screen import Screen
 
 END_SECONDS: Final = 90.0  # for the program to finish, when the trouble is over
 STRANGERS: Final = 5
-GROUP_EVERY: Final = 10  # so many chats
+GROUP_EVERY: Final = 4  # so many chats
 MOST_WAITING: Final = 5  # unanswered messages of a chat: fewer than an inbox holds
 MOST_UNCONFIRMED: Final = 300
 PER_SECOND: Final = 12.0
@@ -70,6 +71,8 @@ class Summary(NamedTuple):
     replies: int
     apologies: int
     duplicates: int
+    grown: int
+    left: int
     unknown: int
     faults: int
     findings: list[Finding]
@@ -78,6 +81,7 @@ class Summary(NamedTuple):
         return (
             f"{self.seconds:.0f} s, {self.messages} messages, {self.replies} replies "
             f"({self.apologies} apologies), {self.kills} kills, {self.faults} faults, "
+            f"{self.grown} messages edited, {self.left} left behind at their beginning, "
             f"{self.unknown} sends of unknown outcome, {self.duplicates} duplicates inside the "
             f"window, {len(self.findings)} findings"
         )
@@ -173,14 +177,16 @@ class Soak:
                 continue
             for _ in range(self._chance.choice((1, 1, 1, 1, 1, 1, 3))):
                 self._waiting[place] += 1
-                self.world.say_so(person, chat, self._way())
+                self.world.say_so(person, chat, self._way(chat))
 
     def _is_behind(self) -> bool:
         return len(self.world.telegram.unconfirmed()) > MOST_UNCONFIRMED
 
-    def _way(self) -> Way:
-        ways: tuple[Way, ...] = ("plain", "note", "long", "slow", "reset", "stop")
-        return self._chance.choices(ways, (70, 12, 4, 8, 3, 3))[0]
+    def _way(self, chat: Chat | None) -> Way:
+        # In a group an answer grows by edits, in a private chat as a draft, which is less of a
+        # trap: no message could be left behind.
+        ways: tuple[Way, ...] = ("plain", "note", "long", "slow", "grow", "reset", "stop")
+        return self._chance.choices(ways, (66, 12, 4, 6, 40 if chat else 6, 3, 3))[0]
 
     def _hear(self, event: str, details: dict[str, Any]) -> None:
         # One reply may answer several messages: this is no more than a brake.
@@ -304,6 +310,8 @@ class Soak:
             replies=len(sent),
             apologies=sum(event.text in APOLOGIES for event in sent),
             duplicates=sum(count - 1 for count in parts.values()),
+            grown=len({(e.chat, e.message) for e in self.world.events if isinstance(e, Edited)}),
+            left=len(Screen(self.world.events).left),
             unknown=self._count(Unknown),
             faults=sum(rule.hits for rule in self._rules),
             findings=findings,
