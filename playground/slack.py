@@ -172,6 +172,24 @@ class Slack(People, Record):
     def signing_secret(self) -> str:
         return self.application.signing_secret
 
+    def configure(self, manifest: Json) -> None:
+        """The app is as its manifest says from now on: scopes, events, commands, rotation, where
+        OAuth may go back to, and Socket Mode or an address (which takes what `deliver_to` does)."""
+        app, settings = self.application, manifest.get("settings", {})
+        oauth = manifest.get("oauth_config", {})
+        app.name = manifest.get("display_information", {}).get("name", app.name)
+        app.scopes = frozenset(oauth.get("scopes", {}).get("bot", ()))
+        app.redirect_urls = tuple(oauth.get("redirect_urls", ()))
+        app.rotation = bool(settings.get("token_rotation_enabled"))
+        app.events = frozenset(settings.get("event_subscriptions", {}).get("bot_events", ()))
+        commands = manifest.get("features", {}).get("slash_commands", ())
+        app.commands = frozenset(each["command"] for each in commands)
+        for grant in self._world.grants.values():
+            if grant.kind == "bot":
+                grant.scopes = app.scopes
+        url = settings.get("event_subscriptions", {}).get("request_url")
+        self.deliver_to(None if settings.get("socket_mode_enabled") or not url else url)
+
     def deliver_to(self, url: str | None) -> Posts | None:
         """From now on the app is told by signed requests to this address, as its page says when
         Socket Mode is off; None switches it on again."""

@@ -3,7 +3,9 @@
 
 One post of a person that names the bot in a channel is two events, `message` and `app_mention`,
 with event ids of their own and the same `ts`. What the bot itself does comes back to it as events
-too. The app hears of channels only that its user is a member of.
+too. The app hears of channels only that its user is a member of. When a person edits a message that
+names the bot, or so that it does, `app_mention` comes once more beside the message_changed: with an
+id of its own, the old `ts`, and `edited` (slackapi/bolt-js issue 960, PostHog/posthog 59517).
 """
 
 from playground.slack_chats import Channel, Json, Team
@@ -20,15 +22,7 @@ def posted(world: World, team: Team, channel: Channel, message: Json) -> list[De
         return []
     inner = _public(message)
     deliveries = [_message(world, team, channel, inner | {"event_ts": message["ts"]})]
-    named = team.bot is not None and team.bot.id in mentioned(str(message.get("text", "")))
-    if named and channel.kind != "im" and message.get("subtype") in (None, "file_share"):
-        mention = inner | {
-            "type": "app_mention",
-            "channel": channel.id,
-            "event_ts": message["ts"],
-        }
-        mention.pop("subtype", None)
-        deliveries.append(world.event(team, mention, "app_mention", channel=channel))
+    deliveries.append(_mention(world, team, channel, inner, message["ts"]))
     told = [delivery for delivery in deliveries if delivery is not None]
     return told + _counted(world, team, channel, message)
 
@@ -50,8 +44,10 @@ def changed(
         "ts": ts,
         "event_ts": ts,
     }
-    delivery = _message(world, team, channel, event)
-    return [] if delivery is None else [delivery]
+    deliveries = [_message(world, team, channel, event)]
+    if message.get("edited") not in (None, previous.get("edited")):
+        deliveries.append(_mention(world, team, channel, _public(message), ts))
+    return [delivery for delivery in deliveries if delivery is not None]
 
 
 def deleted(world: World, team: Team, channel: Channel, previous: Json) -> list[Delivery]:
@@ -86,6 +82,21 @@ def _counted(world: World, team: Team, channel: Channel, message: Json) -> list[
 
 def hears(team: Team, channel: Channel) -> bool:
     return team.bot is not None and team.bot.id in channel.members
+
+
+def _mention(
+    world: World, team: Team, channel: Channel, message: Json, event_ts: str
+) -> Delivery | None:
+    """The twin of a message that names the bot, unless it is the bot's own."""
+    bot = team.bot
+    if bot is None or bot.id not in mentioned(str(message.get("text", ""))):
+        return None
+    plain = message.get("subtype") in (None, "file_share")
+    if channel.kind == "im" or message.get("user") == bot.id or not plain:
+        return None
+    mention = message | {"type": "app_mention", "channel": channel.id, "event_ts": event_ts}
+    mention.pop("subtype", None)
+    return world.event(team, mention, "app_mention", channel=channel)
 
 
 def _message(world: World, team: Team, channel: Channel, event: Json) -> Delivery | None:

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from playground.slack_oauth import Code
     from playground.slack_streams import Stream
 
+# What a token needs for an event to be told (docs.slack.dev, reference of the events).
+EVENT_SCOPES = {
+    "app_mention": ("app_mentions:read",),
+    "assistant_thread_started": ("assistant:write",),
+    "member_joined_channel": ("channels:read", "groups:read"),
+    "member_left_channel": ("channels:read", "groups:read"),
+    "message.channels": ("channels:history",),
+    "message.groups": ("groups:history",),
+    "message.im": ("im:history",),
+    "message.mpim": ("mpim:history",),
+}
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -195,13 +206,27 @@ class World:
         *names: str,
         channel: Channel | None = None,
     ) -> Delivery | None:
-        """Tells the app; returns None when it does not subscribe to any of `names`."""
-        wanted = self.app.events
-        if team.bot is None or not (wanted is None or wanted.intersection(names)):
+        """Tells the app; returns None when it does not subscribe to any of `names`, or its token
+        has no scope for them."""
+        heard = [name for name in names if self.subscribed((name,)) and self._scoped(team, name)]
+        if team.bot is None or not heard:
             return None
         delivery = Delivery(self.name("Ev"), "events_api", str(event["type"]), {})
         delivery.payload = self.envelope(team, event, delivery.id, channel)
         return self.deliveries.add(delivery)
+
+    def _scoped(self, team: Team, name: str) -> bool:
+        wanted = EVENT_SCOPES.get(name)
+        live = [
+            grant.scopes
+            for grant in self.grants.values()
+            if grant.kind == "bot"
+            and grant.dead is None
+            and (grant.team == team.id or (grant.team is None and grant.enterprise))
+        ]
+        if wanted is None or not live:
+            return True
+        return any(scopes is None or scopes.intersection(wanted) for scopes in live)
 
     def envelope(self, team: Team, event: Json, event_id: str, channel: Channel | None) -> Json:
         """What stands around an event. `team_id` is the workspace of who did it, which in a shared

@@ -1,6 +1,8 @@
 """The local Slack, driven by the unmodified slack_sdk over a real socket: the Web API."""
 
 import asyncio
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
@@ -241,6 +243,19 @@ async def test_what_is_refused(slack: Slack, client: AsyncWebClient) -> None:
             },
         ),
         ("invalid_metadata_schema", {"channel": general.id, "text": "x", "metadata": {"a": 1}}),
+        ("invalid_arguments", {"text": "x"}),
+        ("invalid_arguments", {"channel": general.id, "text": 7}),
+        ("invalid_arguments", {"channel": general.id, "markdown_text": 7}),
+        ("invalid_attachments", {"channel": general.id, "attachments": "x"}),
+        ("invalid_metadata_format", {"channel": general.id, "text": "x", "metadata": "x"}),
+        (
+            "metadata_too_large",
+            {
+                "channel": general.id,
+                "text": "x",
+                "metadata": {"event_type": "x", "event_payload": {"a": "x" * 16_000}},
+            },
+        ),
     ]
     for error, given in cases:
         assert await refused(client.api_call("chat.postMessage", json=given)) == error, given
@@ -335,6 +350,48 @@ async def test_changing_and_deleting(slack: Slack, client: AsyncWebClient) -> No
     assert slack.texts(general) == []
     assert slack.sent(general)[0].deleted
     assert texts(await client.conversations_history(channel=general.id)) == ["mine"]
+
+
+async def test_a_change_keeps_what_it_does_not_name(
+    slack: Slack, client: AsyncWebClient, general: Channel
+) -> None:
+    blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": "one"}}]
+    metadata = {"event_type": "part", "event_payload": {"id": "7"}}
+    posted = await client.chat_postMessage(
+        channel=general.id, text="one", blocks=blocks, metadata=metadata
+    )
+    where: dict[str, Any] = {"channel": general.id, "ts": posted["ts"]}
+    await client.chat_update(**where, text="two")
+    (sent,) = slack.sent(general)
+    assert (sent.text, sent.metadata) == ("two", metadata)
+    await client.chat_update(**where, text="three", metadata={})
+    assert slack.sent(general)[0].metadata == {}
+    general.archived = True
+    assert await refused(client.chat_update(**where, text="four")) == "is_inactive"
+
+
+async def test_reading_by_pages_that_are_none(
+    slack: Slack, client: AsyncWebClient, general: Channel
+) -> None:
+    reading = client.conversations_history
+    assert await refused(reading(channel=general.id, limit=1_000)) == "invalid_limit"
+    assert await refused(reading(channel=general.id, cursor="odd")) == "invalid_cursor"
+    await client.chat_postMessage(channel=general.id, text="x")
+    assert await refused(reading(channel=general.id, oldest="odd")) == "invalid_ts_oldest"
+    nothing = client.api_call("conversations.replies", params={"channel": general.id})
+    assert await refused(nothing) == "invalid_arguments"
+    elsewhere = slack.channel("elsewhere", with_bot=False)
+    assert await refused(reading(channel=elsewhere.id)) == "not_in_channel"
+    assert (await client.conversations_leave(channel=elsewhere.id))["not_in_channel"]
+    assert await refused(client.conversations_open(users="U0NOBODY")) == "user_not_found"
+    private = slack.channel("private", private=True)
+    joining = client.conversations_join(channel=private.id)
+    assert await refused(joining) == "method_not_supported_for_channel_type"
+    link = client.chat_getPermalink(channel=general.id, message_ts="1.000000")
+    assert await refused(link) == "message_not_found"
+    assert (await client.team_info())["team"]["domain"] == "acme"
+    assert (await client.auth_test())["url"] == "https://acme.slack.com/"
+    assert (await web(slack, slack.app_token).auth_test())["app_id"] == slack.application.id
 
 
 async def test_a_root_with_replies_leaves_a_tombstone(slack: Slack, client: AsyncWebClient) -> None:
@@ -439,3 +496,20 @@ async def test_slow_answers_and_faults_of_one_channel(slack: Slack, general: Cha
         await asyncio.wait_for(post(channel=general.id, text="late"), 0.2)
     assert time.monotonic() - begin < 5
     assert slack.texts(general) == ["late"]
+
+
+# Alone
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+async def test_it_runs_alone(end: signal.Signals) -> None:
+    command = (sys.executable, "-m", "playground.slack", "--token", "xoxb-1")
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None
+    url = (await process.stdout.readline()).decode().strip()
+    me = await AsyncWebClient("xoxb-1", base_url=f"{url}/api/").auth_test()
+    assert me["team"] == "Acme"
+    process.send_signal(end)
+    _, errors = await process.communicate()
+    assert (process.returncode, errors) == (0, b"")

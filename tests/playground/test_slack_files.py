@@ -86,7 +86,7 @@ async def test_a_file_is_not_for_everybody(slack: Slack, alice: Person) -> None:
     assert b"secret" not in (await fetch(url, slack.token)).content
     nothing = await fetch(f"{slack.url}/files-pri/{slack.team.id}-F0NONE/download/x", slack.token)
     assert nothing.status_code == 404
-    async with Slack(scopes=frozenset({"chat:write"})) as narrow:
+    async with Slack(scopes=frozenset({"chat:write", "im:history"})) as narrow:
         (told,) = narrow.share(narrow.person("Bob"), "a.txt", b"secret", "text/plain")
         answer = await fetch(told.event["files"][0]["url_private"], narrow.token)
         assert b"secret" not in answer.content

@@ -56,6 +56,13 @@ def changed(slack: Slack) -> list[Delivery]:
     return slack.edit(alice, ts, "first")
 
 
+def mentioned_by_an_edit(slack: Slack) -> list[Delivery]:
+    alice, general = slack.person("Alice"), slack.channel("general")
+    slack.write(alice, "hello", general)
+    (ts,) = general.messages
+    return slack.edit(alice, ts, f"<@{slack.bot.id}> hello", general)[1:]
+
+
 def gone(slack: Slack) -> list[Delivery]:
     alice = slack.person("Alice")
     slack.write(alice, "mistake")
@@ -173,6 +180,7 @@ MADE: dict[str, Callable[[Slack], list[Delivery]]] = {
     "message_channel": channel,
     "message_channel_mention": mention,
     "app_mention": lambda slack: mention(slack)[1:],
+    "app_mention_edited": mentioned_by_an_edit,
     "message_thread": thread,
     "app_mention_thread": lambda slack: thread(slack, mention=True)[1:],
     "thread_broadcast": lambda slack: thread(slack, broadcast=True),

@@ -180,6 +180,55 @@ async def test_changes_and_deletions_are_hidden_messages(slack: Slack, bot: Hear
         slack.edit(alice, posted["ts"], "x")
 
 
+async def test_an_edited_mention_is_a_mention_once_more(slack: Slack, bot: Heard) -> None:
+    alice, general = slack.person("Alice"), slack.channel("general")
+    slack.write(alice, "frist", general, mention=True)
+    (ts,) = general.messages
+    slack.edit(alice, ts, f"<@{slack.bot.id}> first", general)
+    _, mention, changed, again = await bot.hears(4)
+    assert (changed["subtype"], again["type"]) == ("message_changed", "app_mention")
+    assert again["ts"] == mention["ts"] == ts
+    assert again["edited"]["user"] == alice.id and "edited" not in mention
+    slack.edit(alice, ts, "never mind", general)
+    slack.write(alice, f"<@{slack.bot.id}> in private")
+    assert [event["type"] for event in (await bot.hears(6))[4:]] == ["message", "message"]
+
+
+async def test_the_bot_does_not_mention_itself(slack: Slack, bot: Heard) -> None:
+    general = slack.channel("general")
+    await bot.app.client.chat_postMessage(channel=general.id, text=f"I am <@{slack.bot.id}>")
+    slack.write(slack.other_bot("CI"), "built", general, mention=True)
+    assert [event["type"] for event in await bot.hears(3)] == ["message", "message", "app_mention"]
+
+
+async def test_an_app_as_its_manifest_says(slack: Slack, bot: Heard) -> None:
+    slack.configure(
+        {
+            "display_information": {"name": "Sums"},
+            "features": {"slash_commands": [{"command": "/sum", "description": "x"}]},
+            "oauth_config": {"scopes": {"bot": ["chat:write", "app_mentions:read"]}},
+            "settings": {
+                "socket_mode_enabled": True,
+                "event_subscriptions": {"bot_events": ["app_mention", "message.im"]},
+            },
+        }
+    )
+    alice, general = slack.person("Alice"), slack.channel("general")
+    (mention,) = slack.write(alice, "hello", general, mention=True)
+    assert mention.name == "app_mention"
+    assert slack.write(alice, "hello") == []  # subscribed to, without the scope im:history
+    with pytest.raises(SlackApiError, match="missing_scope"):
+        await bot.app.client.users_info(user=alice.id)
+    with pytest.raises(ValueError, match="no command of Sums"):
+        slack.command(alice, "/other")
+    slack.configure(
+        {"settings": {"event_subscriptions": {"request_url": "http://127.0.0.1:1/slack"}}}
+    )
+    delivery = slack.inject({"type": "anything"})
+    await slack.until(lambda: bool(delivery.reasons))
+    assert delivery.reasons[0] == "connection_failed"
+
+
 async def test_a_deleted_root_is_a_change_to_a_tombstone(slack: Slack, bot: Heard) -> None:
     alice, general = slack.person("Alice"), slack.channel("general")
     slack.write(alice, "root", general)
