@@ -177,14 +177,14 @@ def _slack(settings: Settings, bot_token: str, clock: Clock) -> Adapter:
     from bots.slack.adapter import SlackAdapter
 
     section = settings.slack
-    if section.app_token is None:
-        raise ConfigError(
-            "SLACK_APP_TOKEN is missing beside SLACK_BOT_TOKEN: an app-level token with the scope"
-            " connections:write, from https://api.slack.com/apps, Basic Information"
-        )
+    by_http = section.transport == "http"
+    secret = section.signing_secret if by_http else section.app_token
+    if secret is None:
+        raise ConfigError(_SECOND_SECRET[section.transport])
     return SlackAdapter(
         bot_token,
-        section.app_token.get_secret_value(),
+        None if by_http else secret.get_secret_value(),
+        signing_secret=secret.get_secret_value() if by_http else None,
         base_url=section.base_url,
         rules=slack_rules(settings),
         streaming=section.streaming,
@@ -193,6 +193,12 @@ def _slack(settings: Settings, bot_token: str, clock: Clock) -> Adapter:
     )
 
 
+_SECOND_SECRET: Final = {
+    "socket": "SLACK_APP_TOKEN is missing beside SLACK_BOT_TOKEN: an app-level token with the scope"
+    " connections:write, from https://api.slack.com/apps, Basic Information",
+    "http": "SLACK_SIGNING_SECRET is missing beside SLACK_BOT_TOKEN:"
+    " from https://api.slack.com/apps, Basic Information",
+}
 _TOKENS: Final = {"telegram": "TELEGRAM_BOT_TOKEN", "slack": "SLACK_BOT_TOKEN"}
 
 

@@ -139,7 +139,9 @@ def manifest(name: str, config_path: Path | None) -> None:
     from bots.slack.manifest import manifest as make
 
     settings = _settings(config_path, level="error")
-    click.echo(json.dumps(make(slack_rules(settings), name), indent=2))
+    by_http = settings.slack.transport == "http"
+    public_url = (settings.http.public_url or "https://YOUR-HOST") if by_http else None
+    click.echo(json.dumps(make(slack_rules(settings), name, public_url), indent=2))
 
 
 @cli.command()

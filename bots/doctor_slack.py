@@ -40,6 +40,11 @@ async def look(section: SlackSection) -> AsyncIterator[Finding]:
         if skew is not None and abs(skew) > MOST_APART:
             text = f"this machine's clock is {abs(skew):.0f} s {'fast' if skew > 0 else 'slow'}"
             yield _wrong(text, PLATFORM, "set the clock, and keep it set (NTP)")
+        if section.transport == "http":
+            if section.signing_secret is None:
+                cure = f"{_APPS}, Basic Information, Signing Secret"
+                yield _wrong("SLACK_SIGNING_SECRET is missing", CONFIG, cure)
+            return
         if section.app_token is None:
             cure = f"{_APPS}, Basic Information, App-Level Tokens: one with connections:write"
             yield _wrong("SLACK_APP_TOKEN is missing", CONFIG, cure)

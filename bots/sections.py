@@ -406,6 +406,7 @@ class SlackSection(Section):
     """Slack is used when `bot_token` is there.
 
     :param account: which of several bots of one database this is
+    :param transport: whether we connect to Slack (Socket Mode), or it comes to `[http]`
     :param scope: what has a history of its own in a channel: a thread, which a mention opens, the
         channel, or each person in it
     :param thread_follow: in a thread where the bot is, it is meant without being mentioned
@@ -423,6 +424,7 @@ class SlackSection(Section):
 
     account: Name | None = None
     base_url: Url = "https://slack.com/api"
+    transport: Literal["socket", "http"] = "socket"
     scope: Literal["thread", "channel", "user"] = "thread"
     thread_follow: bool = True
     agent_view: bool = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
 from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.response import BoltResponse
 from slack_sdk.socket_mode.request import SocketModeRequest
+from starlette.routing import BaseRoute
 
 from bots.slack import wire
 from bots.slack.acts import Hint
@@ -27,6 +29,7 @@ from bots.slack.live import Growing, Status, Streaming
 from bots.slack.parse import parse, team_of
 from bots.slack.post import Post, name_of
 from bots.slack.render import Body, body_of, render, render_card
+from bots.slack.requests import Requests
 from bots.slack.rules import Rules
 from bots.slack.sockets import CONNECT_SECONDS, PING_SECONDS, Sockets
 from bots.slack.workspaces import OneWorkspace, Workspaces
@@ -56,7 +59,8 @@ class SlackAdapter:
     """One app.
 
     :param bot_token: of the workspace that the app is installed in, ``xoxb-...``
-    :param app_token: for Socket Mode, ``xapp-...``
+    :param app_token: for Socket Mode, ``xapp-...``; None: Slack comes to us by HTTP
+    :param signing_secret: by which we know Slack when it comes to us
     :param rules: what is a conversation, and who is meant
     :param streaming: whether an answer is shown while it grows: by streams where they exist, else
         by edits (`auto`), by edits only (`edit`), or not at all (`off`)
@@ -69,8 +73,9 @@ class SlackAdapter:
     def __init__(
         self,
         bot_token: str,
-        app_token: str,
+        app_token: str | None = None,
         *,
+        signing_secret: str | None = None,
         base_url: str = BASE_URL,
         rules: Rules = Rules(),  # noqa: B008 (frozen)
         streaming: Streaming = "auto",
@@ -80,9 +85,13 @@ class SlackAdapter:
         ping_seconds: float = PING_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        for variable, token in (("SLACK_BOT_TOKEN", bot_token), ("SLACK_APP_TOKEN", app_token)):
+        second = ("SLACK_SIGNING_SECRET", signing_secret or "")
+        if app_token is not None:
+            second = ("SLACK_APP_TOKEN", app_token)
+        for variable, token in (("SLACK_BOT_TOKEN", bot_token), second):
             if not re.fullmatch(r"[!-~]+", token):
                 raise PlatformRefused(f"{variable} is empty, or has signs that no token has")
+        self._signing_secret = signing_secret or ""
         self._app_token = app_token
         self._bot_token = bot_token
         self._base_url = base_url
@@ -133,19 +142,38 @@ class SlackAdapter:
         wires = self._wires()
         await wires.workspaces.connect()
         intake = self._intake = Intake(accept, self._clock)
-        sockets = Sockets(
+        try:
+            if self._app_token is None:
+                await asyncio.Event().wait()
+            else:
+                await self._sockets(wires, self._app_token).run()
+        finally:
+            self._intake = None
+            await intake.close()
+
+    def _sockets(self, wires: _Opened, app_token: str) -> Sockets:
+        return Sockets(
             wires.web,
-            self._app_token,
+            app_token,
             self._hear_socket,
             self._clock,
             connect_seconds=self._connect_seconds,
             ping_seconds=self._ping_seconds,
         )
-        try:
-            await sockets.run()
-        finally:
-            self._intake = None
-            await intake.close()
+
+    def routes(self, accept: Accept) -> Sequence[BaseRoute]:
+        """What Slack asks for when it comes to us. Nothing is taken in before `run`.
+
+        :param accept: not used: `run` has the same
+        """
+        if self._app_token is not None:
+            return ()
+        return Requests(self._signing_secret, self._dispatch, self._clock).routes()
+
+    async def _dispatch(self, request: AsyncBoltRequest) -> BoltResponse:
+        if self._intake is None:
+            return BoltResponse(status=503, body="")
+        return await self._wires().app.async_dispatch(request)
 
     async def close(self) -> None:
         """Hangs up. Nothing can be sent after this."""
@@ -364,7 +392,9 @@ class _Opened:
         self.session = wire.session(adapter._send_timeout)
         self.web = wire.client(adapter._base_url, self.session)
         self.workspaces: Workspaces = OneWorkspace(self.web, adapter._bot_token, adapter._clock)
-        self.app: AsyncApp = wire.bolt(self.web, "", adapter._authorize, adapter._hear)
+        self.app: AsyncApp = wire.bolt(
+            self.web, adapter._signing_secret, adapter._authorize, adapter._hear
+        )
         _catch_all(self.app)
 
     async def close(self) -> None:

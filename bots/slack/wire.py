@@ -75,7 +75,8 @@ def bolt(web: AsyncWebClient, signing_secret: str, authorize: Authorize, hear: H
     with _no_environment():
         app = AsyncApp(
             logger=QUIET,
-            name="chinwag",
+            # It becomes the name of a logger, which is made as quiet as this one.
+            name=QUIET.name,
             signing_secret=signing_secret,
             client=web,
             authorize=cast(Any, authorized),  # that it may be None is not in its type

@@ -83,6 +83,13 @@ async def test_a_missing_app_token(slack: Slack, tmp_path: Path) -> None:
     assert found[-1].text == "SLACK_APP_TOKEN is missing"
 
 
+async def test_by_http_a_signing_secret_is_wanted(slack: Slack, tmp_path: Path) -> None:
+    by_http = {"CHINWAG_SLACK__TRANSPORT": "http", "SLACK_APP_TOKEN": ""}
+    found = await looked(slack, tmp_path, **by_http)
+    assert exit_code(found) == 2 and found[-1].text == "SLACK_SIGNING_SECRET is missing"
+    assert exit_code(await looked(slack, tmp_path, SLACK_SIGNING_SECRET="0" * 32, **by_http)) == 0
+
+
 @pytest.mark.parametrize(
     ("missing", "code"), [("im:history", 4), ("assistant:write", 0)], ids=["needed", "useful"]
 )

@@ -5,6 +5,7 @@ the order of what arrives, and that all of it is acknowledged in time.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import statistics
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from bots.slack.intake import Full, Intake
 from bots.slack.wire import bolt, client, session
 from core.adapter import Accepted, Duplicate, Refused
 from core.errors import PlatformRefused
+from core.events import logger
 from core.messages import Inbound, Sender
 from playground.slack import (
     Answer,
@@ -205,6 +207,13 @@ class TestWhatArrives:
             await slack.settle()
         assert desk.asked == []
         assert all(delivery.attempts == 1 for delivery in slack.deliveries)
+
+    async def test_our_own_log_is_not_made_quiet(self, slack: Slack, adapter: SlackAdapter) -> None:
+        async with running(adapter, Desk()) as desk:
+            slack.write(slack.person("Alice"), "hello")
+            await desk.have(1)
+            await slack.settle()
+        assert logger.isEnabledFor(logging.WARNING)
 
     async def test_a_channel_of_another_team(self, slack: Slack, adapter: SlackAdapter) -> None:
         other = slack.workspace("Other", token="xoxb-other-team-1")
