@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def people(lab: Lab) -> None:
-    """Three people, a group of theirs, and a forum."""
+    """Three people, a group of theirs, and a forum; the same three on Slack, and two channels."""
     alice = lab.telegram.person("Alice", "alice")
     lab.telegram.person("Bob", "bob")
     lab.telegram.person("Carol", "carol")
@@ -40,6 +40,9 @@ def people(lab: Lab) -> None:
     forum = lab.telegram.supergroup("Workshop", forum=True, owner=alice)
     forum.topic("Garden")
     forum.topic("Kitchen")
+    three = [lab.slack.person(name) for name in ("Alice", "Bob", "Carol")]
+    for name in ("general", "harbour"):
+        lab.slack.channel(name, three)
 
 
 async def run(
@@ -58,7 +61,7 @@ async def run(
     """
     real = _real_model()
     async with AsyncExitStack() as stack:
-        say("Starting a local Telegram and a local Claude …")
+        say("Starting a local Telegram, a local Slack and a local Claude …")
         lab = await stack.enter_async_context(Lab(folder, config=config, pace=PACE))
         people(lab)
         feed = Feed()

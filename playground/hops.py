@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from playground.claude import Asked
@@ -18,7 +19,8 @@ Json = dict[str, Any]
 _APART: Final = ("at", "time", "level", "event", "key", "agent")
 # Calls that happen all the time, or have nothing to do with a message.
 _UNSEEN: Final = frozenset(
-    "getupdates getme deletewebhook setwebhook getwebhookinfo setmycommands getmycommands".split()
+    "getupdates getme deletewebhook setwebhook getwebhookinfo setmycommands getmycommands "
+    "auth.test apps.connections.open users.info conversations.info bots.info".split()
 )
 _LONGEST: Final = 300
 
@@ -29,6 +31,9 @@ def of_bot(event: Json) -> Json:
     fields = {each: value for each, value in event.items() if each not in _APART}
     if name in ("bot.killed", "bot.exited", "bot.starting"):
         fields = {each: value for each, value in fields.items() if value is not None}
+    if isinstance(fields.get("cost"), int):
+        # It is told in the billionths of a thousandth in which it is counted.
+        fields["cost"] = f"{Decimal(fields['cost']).scaleb(-12):.6f}"
     bad = event.get("level") in ("warning", "error") or name in ("bot.killed", "output")
     return _hop(event["at"], "bot", name, event.get("key"), fields, bad)
 
@@ -64,11 +69,12 @@ def of_platform(event: Json) -> Json | None:
         "status": event["status"],
         **{
             name: _short(params[name])
-            for name in ("chat_id", "message_id", "text")
+            for name in ("chat_id", "channel", "message_id", "ts", "text")
             if name in params
         },
     }
-    bad = event["status"] != 200
+    # What belongs to no chat only asks whether the platform knows such a thing.
+    bad = event["status"] != 200 and not {"chat_id", "channel"}.isdisjoint(params)
     return _hop(event["at"], "platform", str(event["method"]), None, fields, bad)
 
 

@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 from playground.bot import Bot
 from playground.claude import Claude
 from playground.demo import write_demo
+from playground.slack import Slack
 from playground.telegram import Telegram
 from playground.troubles import Troubles
 
@@ -52,11 +53,18 @@ class Lab:
     ) -> None:
         self.folder = folder
         self.more = dict(more or {})
-        # `what` is bot (a line of its log), telegram or claude (something happened there), trouble.
+        # `what` is bot (a line of its log), trouble, or where something happened: telegram, slack,
+        # claude.
         self.listeners: list[Listener] = []
         self.telegram = Telegram(f"{_BOT_ID}:{secrets.token_urlsafe(26)}")
+        self.slack = Slack(
+            f"xoxb-1000000000-2000000000-{secrets.token_hex(12)}",
+            app_token=f"xapp-1-A0PLAYGRND1-3000000000-{secrets.token_hex(12)}",
+        )
         self.claude = Claude(pace=pace)
-        self.troubles = Troubles(self.telegram, self.claude, lambda: self.tell("trouble", {}))
+        self.troubles = Troubles(
+            self.telegram, self.slack, self.claude, lambda: self.tell("trouble", {})
+        )
         # Set these to have the real model answer: see `web`.
         self.real_model: dict[str, str] | None = None
         self.bot = Bot(folder, self._environ, lambda event: self.tell("bot", event), config)
@@ -67,8 +75,10 @@ class Lab:
         if not self._has_config and not (self.folder / "config.toml").exists():
             write_demo(self.folder)
         await self._stack.enter_async_context(self.telegram)
+        await self._stack.enter_async_context(self.slack)
         await self._stack.enter_async_context(self.claude)
-        self.telegram.listeners.append(self._heard)
+        self.telegram.listeners.append(lambda *happened: self._heard("telegram", *happened))
+        self.slack.listeners.append(lambda *happened: self._heard("slack", *happened))
         self.claude.listeners.append(lambda asked: self.tell("claude", {"asked": asked}))
         return self
 
@@ -80,13 +90,18 @@ class Lab:
         finally:
             await self._stack.aclose()
 
+    @property
+    def listens(self) -> bool:
+        """The bot hears of whatever people do, on each platform."""
+        return self.telegram.polled and self.slack.connected
+
     async def start(self, *arguments: str, failpoint: str | None = None) -> None:
         """The bot runs, and listens.
 
         :raises RuntimeError: it ended instead; the text has its last words
         """
         await self.bot.start(*arguments, failpoint=failpoint)
-        await self.until(lambda: self.telegram.polled or self.bot.pid is None, "the bot listens")
+        await self.until(lambda: self.listens or self.bot.pid is None, "the bot listens")
         if self.bot.pid is None and failpoint is None:
             with suppress(TimeoutError):
                 await self.bot.exited()
@@ -96,7 +111,9 @@ class Lab:
         """kill -9, and start it again."""
         await self.bot.kill()
         # Its last long poll is still noticed as open for a moment.
-        await self.until(lambda: not self.telegram.polled, "the platform sees the line break")
+        await self.until(
+            lambda: not (self.telegram.polled or self.slack.connected), "the lines break"
+        )
         if restart:
             await self.start()
 
@@ -130,8 +147,10 @@ class Lab:
         for listener in list(self.listeners):
             listener(what, {"at": time.time()} | event)
 
-    def _heard(self, event: str, details: Json) -> None:
-        self.tell("telegram", {"event": event} | details)
+    def _heard(self, where: str, event: str, details: Json) -> None:
+        if event == "fault":
+            self.troubles.settle()
+        self.tell(where, {"event": event} | details)
 
     def _environ(self) -> dict[str, str]:
         model = self.real_model or {
@@ -142,6 +161,9 @@ class Lab:
             "TELEGRAM_BOT_TOKEN": self.telegram.token,
             "CHINWAG_TELEGRAM__BASE_URL": self.telegram.url,
             "CHINWAG_TELEGRAM__POLL_TIMEOUT": "20",
+            "SLACK_BOT_TOKEN": self.slack.token,
+            "SLACK_APP_TOKEN": self.slack.app_token,
+            "CHINWAG_SLACK__BASE_URL": f"{self.slack.url}/api",
             "CHINWAG_STORE__URL": f"sqlite:{(self.folder / 'playground.db').absolute()}",
             "CHINWAG_ACCESS__OPEN": "true",
             "CHINWAG_ACCESS__MESSAGES_PER_MINUTE": "10000",

@@ -11,7 +11,7 @@ from collections import deque
 from decimal import Decimal
 from typing import Any, Final
 
-from playground import hops
+from playground import hops, slack_view
 from playground.feed import Feed, event
 from playground.lab import Lab
 from playground.telegram_view import drafts_json, message_json, state
@@ -55,6 +55,7 @@ class Show:
     def state(self) -> Json:
         return {
             "telegram": state(self.lab.telegram, LAST_MESSAGES),
+            "slack": slack_view.state(self.lab.slack, LAST_MESSAGES),
             "bot": self.bot(),
             "troubles": self.lab.troubles.json(),
             "hops": list(self._hops),
@@ -84,6 +85,17 @@ class Show:
         if shown is not None:
             self.feed.publish("message", shown)
 
+    def say_on_slack(self, channel_id: str, ts: str) -> None:
+        """The same of Slack."""
+        slack = self.lab.slack
+        channel = slack.team.channels[channel_id]
+        shown = slack_view.message_json(slack, channel, ts)
+        for whisper in channel.whispers:
+            if whisper.ts == ts:
+                shown = slack_view.whisper_json(slack, whisper)
+        if shown is not None:
+            self.feed.publish("message", shown)
+
     # Inside
 
     def _heard(self, what: str, happened: Json) -> None:
@@ -92,6 +104,8 @@ class Show:
                 self._of_bot(happened)
             case "telegram":
                 self._of_telegram(happened)
+            case "slack":
+                self._of_slack(happened)
             case "claude":
                 asked = happened["asked"]
                 self.requests.append((asked.number, asked.body))
@@ -136,6 +150,22 @@ class Show:
                 self.feed.publish("toast", {"text": happened["text"] or ""})
             case "queued":
                 self._of_update(self.lab.telegram.update_text(happened["update_id"]))
+            case "fault":
+                self._say_troubles()
+
+    def _of_slack(self, happened: Json) -> None:
+        hop = hops.of_platform(happened)
+        if hop is not None:
+            self._hop(hop)
+        match happened["event"]:
+            case "written" | "sent" | "edited" | "grown" | "whispered" | "pressed":
+                self.say_on_slack(happened["channel"], happened["ts"])
+            case "deleted":
+                gone = {"chat": happened["channel"], "id": happened["ts"]}
+                self.feed.publish("deleted", {"platform": "slack"} | gone)
+            case "status":
+                about = {"chat": happened["channel"], "thread": None, "on": happened["status"]}
+                self.feed.publish("typing", {"platform": "slack"} | about)
             case "fault":
                 self._say_troubles()
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from playground.claude import Claude
 from playground.claude_answers import Cut, Fail
-from playground.telegram import Answer, Delay, DeliverTwice, Fault, ResetAfter, Telegram
+from playground.slack import Slack
+from playground.telegram import Answer, Delay, DeliverTwice, Fault, ResetAfter, Rule, Telegram
 
 Json = dict[str, Any]
 Left = Callable[[], int | None]
@@ -57,7 +59,7 @@ TROUBLES: Final = (
         "cut",
         "Cut after accept",
         "The next send is done, but the line breaks before the bot hears of it.",
-        "The answer comes. On Telegram it may come twice: the one window no bot can close there.",
+        "The answer comes: once on Slack; on Telegram maybe twice, the one window left there.",
         1,
     ),
     Trouble(
@@ -86,8 +88,10 @@ NAMES: Final = tuple(trouble.name for trouble in TROUBLES)
 
 SLOW_SECONDS: Final = 1.5
 RETRY_AFTER: Final = 1
-# Everything but getMe and getUpdates: those are not of any chat.
-_DONE: Final = "[!g]*"
+# By method: of Telegram all but getMe and getUpdates, which are not of any chat.
+_DONE: Final = ("[!g]*", "chat.*")
+_SENDS: Final = ("sendmessage", "chat.postMessage")
+_HEARS: Final = ("getupdates", "events/*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +107,14 @@ class Troubles:
     """
 
     def __init__(
-        self, telegram: Telegram, claude: Claude, changed: Callable[[], None] = lambda: None
+        self,
+        telegram: Telegram,
+        slack: Slack,
+        claude: Claude,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._telegram = telegram
+        self._slack = slack
         self._claude = claude
         self._changed = changed
         self._set: dict[str, list[_Set]] = {}
@@ -131,7 +140,13 @@ class Troubles:
     def left(self, name: str) -> int | None:
         """How often it will strike still: 0 when it is not set or used up; None: always."""
         lefts = [each.left() for each in self._set.get(name, ())]
-        return None if None in lefts else max((left or 0 for left in lefts), default=0)
+        return None if None in lefts else min((left or 0 for left in lefts), default=0)
+
+    def settle(self) -> None:
+        """What has struck on one platform does not strike on the other as well."""
+        for name in [name for name in self._set if self.left(name) == 0]:
+            for each in self._set.pop(name):
+                each.cancel()
 
     def json(self) -> list[Json]:
         """All there are, for the page."""
@@ -151,25 +166,30 @@ class Troubles:
         times = trouble.times
         match trouble.name:
             case "slow":
-                return self._on_telegram(_DONE, Delay(SLOW_SECONDS), times)
+                return self._on_platforms(_DONE, Delay(SLOW_SECONDS), times)
             case "429":
                 fault = Answer(429, f"Too Many Requests: retry after {RETRY_AFTER}", RETRY_AFTER)
-                return self._on_telegram("sendmessage", fault, times)
+                return self._on_platforms(_SENDS, fault, times)
             case "5xx":
-                return self._on_telegram("sendmessage", Answer(502, html=True), times)
+                return self._on_platforms(_SENDS, Answer(502, html=True), times)
             case "cut":
-                return self._on_telegram("sendmessage", ResetAfter(), times)
+                return self._on_platforms(_SENDS, ResetAfter(), times)
             case "twice":
-                return self._on_telegram("getupdates", DeliverTwice(), times)
+                return self._on_platforms(_HEARS, DeliverTwice(), times)
             case "overloaded":
                 fail = Fail(529, "overloaded_error", "Overloaded", retry_after=1)
                 return self._of_the_model([fail] * (times or 1))
             case _:
                 return self._of_the_model([Cut(after_deltas=3)] * (times or 1))
 
-    def _on_telegram(self, method: str, fault: Fault, times: int | None) -> list[_Set]:
-        rule = self._telegram.fault(method, fault, times=times)
-        return [_Set(lambda: None if rule.times is None else rule.times - rule.hits, rule.cancel)]
+    def _on_platforms(
+        self, methods: tuple[str, str], fault: Fault, times: int | None
+    ) -> list[_Set]:
+        rules = (
+            self._telegram.fault(methods[0], fault, times=times),
+            self._slack.fault(methods[1], fault, times=times),
+        )
+        return [_Set(partial(_left, rule), rule.cancel) for rule in rules]
 
     def _of_the_model(self, answers: list[Fail] | list[Cut]) -> list[_Set]:
         scripted = self._claude.scripted
@@ -184,3 +204,7 @@ class Troubles:
             scripted.extend(kept)
 
         return [_Set(left, cancel)]
+
+
+def _left(rule: Rule) -> int | None:
+    return None if rule.times is None else rule.times - rule.hits

@@ -8,7 +8,6 @@ stand-ins and the bot's process to do things; it never looks into the bot.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hmac
 import json
@@ -25,16 +24,16 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from playground.acting import Acting, OnSlack, OnTelegram
 from playground.lab import Lab
 from playground.show import Show
-from playground.telegram import Chat, Person
-from playground.telegram_view import messages_json
 
 Json = dict[str, Any]
 
 FOLDER: Final = Path(__file__).parent / "page"
 LARGEST_BODY: Final = 32 << 20
 HISTORY: Final = 150
+PEOPLE_DO: Final = frozenset({"say", "edit", "press", "stop"})
 
 # Nothing but what we serve ourselves; pictures may also be what a person has just chosen.
 POLICY: Final = "; ".join(
@@ -71,6 +70,10 @@ class Web:
         self._token = token
         self._real = real
         self._restarting = asyncio.Lock()
+        self._acting: dict[str, Acting] = {
+            "telegram": OnTelegram(lab.telegram, show.say_message),
+            "slack": OnSlack(lab.slack, show.say_on_slack),
+        }
         here = "/{token}"
         self.app: ASGIApp = Starlette(
             routes=[
@@ -78,7 +81,7 @@ class Web:
                 Route(f"{here}/events", self._of(self._events)),
                 Route(f"{here}/history", self._of(self._history)),
                 Route(f"{here}/request/{{number:int}}", self._of(self._request)),
-                Route(f"{here}/file/{{chat:int}}/{{message:int}}", self._of(self._file)),
+                Route(f"{here}/file/{{platform}}/{{chat}}/{{message}}", self._of(self._file)),
                 Route(f"{here}/do/{{what}}", self._of(self._do), methods=["POST"]),
                 Route(f"{here}/{{name}}", self._of(self._static)),
             ],
@@ -119,14 +122,12 @@ class Web:
         return StreamingResponse(stream, media_type="text/event-stream")
 
     async def _history(self, request: Request) -> Response:
-        query = request.query_params
+        query = dict(request.query_params)
         try:
-            chat = self._lab.telegram.chat(int(query["chat"]))
-            thread = int(query["thread"]) if query.get("thread") else None
-            before = int(query["before"])
+            found = self._acting[query.get("platform", "telegram")].history(query, HISTORY)
         except (KeyError, ValueError):
             raise HTTPException(404) from None
-        return JSONResponse(messages_json(chat, thread, before=before, limit=HISTORY))
+        return JSONResponse(found)
 
     async def _request(self, request: Request) -> Response:
         wanted = request.path_params["number"]
@@ -136,57 +137,35 @@ class Web:
         raise HTTPException(404)
 
     async def _file(self, request: Request) -> Response:
+        given = request.path_params
         try:
-            chat = self._lab.telegram.chat(request.path_params["chat"])
-            file = chat.files[request.path_params["message"]]
-        except KeyError:
+            data = self._acting[given["platform"]].file(given["chat"], given["message"])
+        except (KeyError, ValueError):
             raise HTTPException(404) from None
-        kind = picture(file.data)
+        kind = picture(data)
         # Whatever it is, the browser saves it; only what is surely a picture is shown.
         headers = {} if kind else {"content-disposition": "attachment"}
-        return Response(file.data, media_type=kind or "application/octet-stream", headers=headers)
+        return Response(data, media_type=kind or "application/octet-stream", headers=headers)
 
     async def _do(self, request: Request) -> Response:
         actions: dict[str, Callable[[Json], Awaitable[None]]] = {
-            "say": self._say,
-            "edit": self._edit,
-            "press": self._press,
-            "stop": self._stop,
             "kill": self._kill,
             "start": self._start,
             "trouble": self._trouble,
             "model": self._model,
         }
-        action = actions.get(request.path_params["what"])
-        if action is None:
-            raise HTTPException(404)
+        what, given = request.path_params["what"], await _body(request)
         try:
-            await action(await _body(request))
+            if what in PEOPLE_DO:
+                getattr(self._acting[given.get("platform", "telegram")], what)(given)
+            elif what in actions:
+                await actions[what](given)
+            else:
+                raise HTTPException(404)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             text = error.args[0] if error.args else type(error).__name__
             return JSONResponse({"error": str(text)}, 400)
         return JSONResponse({})
-
-    # What a person does
-
-    async def _say(self, given: Json) -> None:
-        person, chat, thread = self._who(given), self._chat(given), given.get("thread")
-        self._lab.telegram.write(
-            person, str(given["text"]), chat, thread=thread, reply_to=given.get("reply_to")
-        )
-        self._show.say_message(chat.id, chat.last_id)
-
-    async def _edit(self, given: Json) -> None:
-        chat = self._chat(given)
-        self._lab.telegram.edit(self._who(given), given["message"], str(given["text"]), chat)
-        self._show.say_message(chat.id, given["message"])
-
-    async def _press(self, given: Json) -> None:
-        person, chat = self._who(given), self._chat(given)
-        self._lab.telegram.press(person, given["message"], str(given["data"]), chat)
-
-    async def _stop(self, given: Json) -> None:
-        self._lab.telegram.press_stop(self._who(given), given.get("thread"))
 
     # What is done to the bot
 
@@ -217,17 +196,6 @@ class Web:
             self._lab.real_model = dict(self._real) if real and self._real else None
             await self._lab.bot.stop()
             await self._lab.bot.start()
-
-    # What is meant by it
-
-    def _chat(self, given: Json) -> Chat:
-        return self._lab.telegram.chat(int(given["chat"]))
-
-    def _who(self, given: Json) -> Person:
-        person = self._lab.telegram.chat(int(given["person"])).person
-        if person is None:
-            raise ValueError(f"{given['person']} is no person")
-        return person
 
 
 class _Headers:
@@ -276,11 +244,3 @@ def picture(data: bytes) -> str | None:
         if data.startswith(begins):
             return kind
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
-
-
-def decoded(file: Json) -> bytes:
-    """The bytes of a file as a page sends it.
-
-    :raises ValueError: they are not base64
-    """
-    return base64.b64decode(file["data"], validate=True)

@@ -29,7 +29,22 @@ const telegram = new Column(one("#telegram"), {
     { text: "/help" },
   ],
 });
-const columns = { telegram };
+const slack = new Column(one("#slack"), {
+  platform: "slack",
+  title: "Slack",
+  fail: say,
+  suggestions: [
+    { text: "My name is Alice. Remember it.", label: "tell it a name" },
+    { text: "What is my name?", label: "ask for it" },
+    { text: "say 120 words", label: "a long answer" },
+    { text: 'use buy with {"thing": "a boat", "euros": 9000}', label: "a tool that asks" },
+    { text: "/chinwag reset" },
+    { text: "/chinwag help" },
+  ],
+});
+one("#slack").hidden = false;
+one("nav.views [data-view=slack]").hidden = false;
+const columns = { telegram, slack };
 const inspector = new Inspector(one("#inspector"), say);
 
 function columnOf(data) {

@@ -121,10 +121,14 @@ export class Column {
     this.grow();
   }
 
-  typed({ chat, thread }) {
+  typed({ chat, thread, on = true }) {
     for (const [place, about] of this.chats) {
       if (about.chat !== chat || (about.thread ?? null) !== (thread ?? null)) continue;
       this.stopTyping(place);
+      if (!on) {
+        this.grow();
+        continue;
+      }
       this.typing.set(place, setTimeout(() => { this.stopTyping(place); this.grow(); }, TYPING_MS));
       this.grow();
     }
@@ -156,8 +160,17 @@ export class Column {
     const old = this.rows.get(message.id);
     const fresh = this.newRow(message);
     if (old) old.replaceWith(fresh);
-    else this.append(fresh);
+    else this.place(message, fresh);
     this.grow();
+  }
+
+  /** A reply goes to the end of its thread, all else to the end. */
+  place(message, fresh) {
+    const root = this.platform === "slack" ? this.rows.get(message.thread) : undefined;
+    if (root === undefined) return this.append(fresh);
+    let last = root;
+    while (last.nextElementSibling?.dataset.thread === message.thread) last = last.nextElementSibling;
+    last.after(fresh);
   }
 
   append(element) {
@@ -174,6 +187,7 @@ export class Column {
       press: (on, button) => this.press(on, button),
       edit: (on) => this.edit(on),
       reply: (on) => this.reply(on),
+      stop: (on) => this.stop(on),
     });
     this.rows.set(message.id, element);
     return element;
@@ -269,7 +283,13 @@ export class Column {
 
   where() {
     const chat = this.chats.get(this.open);
-    return { platform: this.platform, chat: chat.chat, thread: chat.thread, person: this.person() };
+    const thread = this.platform === "slack" ? this.thread() : chat.thread;
+    return { platform: this.platform, chat: chat.chat, thread, person: this.person() };
+  }
+
+  /** On Slack a reply is a message in the thread of what it answers. */
+  thread() {
+    return this.replying ? (this.replying.thread ?? this.replying.id) : null;
   }
 
   person() {
@@ -293,6 +313,11 @@ export class Column {
     }
     if (failed) return this.fail(failed);
     if (text === this.text.value) this.text.value = "";
+    if (this.platform === "slack" && this.replying) {
+      // Whoever is in a thread stays there.
+      this.fit();
+      return;
+    }
     this.leave();
     this.fit();
     this.toEnd();
@@ -314,7 +339,7 @@ export class Column {
   }
 
   async stop(draft) {
-    const failed = await act("stop", { ...this.where(), draft: draft.place });
+    const failed = await act("stop", { ...this.where(), ...(draft.stop ? { thread: draft.stop } : {}) });
     if (failed) this.fail(failed);
   }
 
@@ -332,7 +357,7 @@ export class Column {
   reply(message) {
     this.leave();
     this.replying = message;
-    this.note(`Replying to ${message.name}`);
+    this.note(this.platform === "slack" ? "In the thread" : `Replying to ${message.name}`);
     this.text.focus();
   }
 
@@ -364,7 +389,8 @@ export class Column {
   // ---------------------------------------------------------------- inside
 
   own(message) {
-    if (message.file) message.file.url = message.file.url ?? `file/${this.chats.get(message.place)?.chat}/${message.id}`;
+    message.platform = this.platform;
+    if (message.file) message.file.url = message.file.url ?? `file/${this.platform}/${this.chats.get(message.place)?.chat}/${message.id}`;
     return message;
   }
 

@@ -22,6 +22,11 @@ export class Inspector {
     this.hops = make("ol", { class: "hops" });
     this.empty = make("p", { class: "hint" }, "Write to the bot: each hop of the message is told here as it happens.");
     this.panes.hops.append(this.empty, this.hops);
+    this.sticks = true;
+    this.panes.hops.addEventListener("scroll", () => {
+      const { scrollHeight, scrollTop, clientHeight } = this.panes.hops;
+      this.sticks = scrollHeight - scrollTop - clientHeight < 60;
+    }, { passive: true });
     this.snapshots = new Map();
     this.turns = [];
     this.costs = [];
@@ -39,6 +44,7 @@ export class Inspector {
     }
     this.selected = name;
     if (name === "cost") this.showCost();
+    if (name === "hops") this.settle();
   }
 
   begin(state) {
@@ -57,27 +63,36 @@ export class Inspector {
   // ---------------------------------------------------------------- hops
 
   hop(hop) {
-    const pane = this.panes.hops;
-    const atEnd = pane.scrollHeight - pane.scrollTop - pane.clientHeight < 60;
     this.empty.hidden = true;
     const since = this.last === undefined ? null : hop.at - this.last;
     this.last = hop.at;
     if (since !== null && since > 1.5) this.hops.append(make("li", { class: "pause" }, since < 60 ? `${since.toFixed(1)} s later` : clock(hop.at)));
     this.hops.append(this.line(hop, since));
     while (this.hops.childElementCount > MOST_HOPS) this.hops.firstChild.remove();
-    if (atEnd) pane.scrollTop = pane.scrollHeight;
+    this.settle();
+  }
+
+  /** Whoever reads the newest goes on reading the newest. */
+  settle() {
+    const pane = this.panes.hops;
+    if (!this.sticks || this.settling) return;
+    this.settling = requestAnimationFrame(() => {
+      this.settling = undefined;
+      pane.scrollTop = pane.scrollHeight;
+    });
   }
 
   line(hop, since) {
     const fields = Object.entries(hop.fields);
     const short = fields
+      .filter(([name]) => name !== "model" || hop.by === "model")
       .filter(([name, value]) => value !== null && value !== "" && !["id", "execution", "request", "part", "text", "chat_id", "call", "answer"].includes(name))
       .slice(0, 7)
       .map(([name, value]) => make("span", { class: "field" }, make("i", {}, name), ` ${cut(Array.isArray(value) ? String(value.length) : shown(value), 40)}`));
     const details = make("details", {},
       make("summary", {},
         make("time", { title: clock(hop.at, { fine: true }) }, since === null || since > 1.5 ? clock(hop.at) : `+${Math.round(since * 1000)} ms`),
-        make("span", { class: `by ${hop.by}` }, SAID[hop.by] ?? hop.by),
+        make("span", { class: `by by-${hop.by}` }, SAID[hop.by] ?? hop.by),
         make("b", {}, hop.name),
         make("span", { class: "fields" }, ...short),
       ),

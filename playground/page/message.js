@@ -2,6 +2,7 @@
 
 import { clock, make } from "./dom.js";
 import { rendered } from "./entities.js";
+import { built } from "./nodes.js";
 
 /**
  * The row of a message.
@@ -13,18 +14,20 @@ export function row(message, can) {
   if (message.name) bubble.append(make("div", { class: "who" }, message.name));
   if (message.reply) bubble.append(quoted(message.reply));
   if (message.file) bubble.append(file(message));
-  if (message.text) bubble.append(body(message));
+  if (message.text || message.nodes?.length) bubble.append(body(message));
   bubble.append(foot(message, can));
   const element = make(
     "article",
     {
-      class: `row ${mine ? "person" : "bot"}`,
+      class: `row ${mine ? "person" : "bot"}${message.growing ? " draft" : ""}${message.thread && message.platform === "slack" ? " reply" : ""}`,
       "data-id": message.id,
+      "data-thread": message.thread,
       "aria-label": `${message.name}, ${clock(message.at)}`,
     },
     bubble,
   );
   if (message.buttons) element.append(keyboard(message, can));
+  if (message.growing && message.stop) element.append(stopKey(() => can.stop(message)));
   return element;
 }
 
@@ -37,14 +40,17 @@ export function draftRow(draft, can) {
     make("div", { class: "text" }, ...rendered(draft.text || "…", draft.entities)),
   );
   const element = make("article", { class: "row bot draft", "aria-label": "a draft" }, bubble);
-  if (draft.can_stop) {
-    const stop = make("button", { type: "button", class: "key", onclick: () => can.stop(draft) }, "Stop");
-    element.append(make("div", { class: "keys" }, make("div", { class: "keyrow" }, stop)));
-  }
+  if (draft.can_stop) element.append(stopKey(() => can.stop(draft)));
   return element;
 }
 
+function stopKey(stop) {
+  const key = make("button", { type: "button", class: "key", onclick: stop }, "Stop");
+  return make("div", { class: "keys" }, make("div", { class: "keyrow" }, key));
+}
+
 function body(message) {
+  if (message.nodes) return make("div", { class: "text tree" }, ...built(message.nodes));
   return make("div", { class: "text" }, ...rendered(message.text, message.entities));
 }
 
@@ -58,7 +64,10 @@ function foot(message, can) {
     make("button", { type: "button", class: "act", "aria-label": `${name} this message`, onclick: run }, label);
   if (can.reply) line.append(act("Reply", "Reply to", () => can.reply(message)));
   if (!message.bot && can.edit) line.append(act("Edit", "Edit", () => can.edit(message)));
-  if (message.edits) line.append(make("span", { class: "edits" }, `edited ${message.edits}×`));
+  if (message.only) line.append(make("span", { class: "edits" }, `only ${message.only} sees this`));
+  if (message.replies) line.append(make("span", { class: "edits" }, `${message.replies} in the thread`));
+  if (message.growing) line.append(make("span", { class: "edits" }, "is answering"));
+  else if (message.edits) line.append(make("span", { class: "edits" }, `edited ${message.edits}×`));
   else if (message.edited) line.append(make("span", { class: "edits" }, "edited"));
   line.append(make("time", {}, clock(message.at)));
   return line;

@@ -27,15 +27,20 @@ STORY: Final = (
 
 
 async def killed_while_it_speaks(seen: Seen) -> None:
-    """A bot that was killed in a group, and finishes the message that had begun."""
-    seen.lab.claude.script(Say(STORY, pause=0.07), Say(STORY, pause=0.035))
-    await seen.open_chat("Friends")
-    await seen.say("Why does the tide come in twice a day?")
+    """A bot that was killed in a group and in a thread, and finishes what had begun in both."""
+    seen.lab.claude.script(*[Say(STORY, pause=0.09)] * 2, *[Say(STORY, pause=0.035)] * 2)
+    narrow = not await seen.page.locator("#slack").is_visible()
+    places = ["telegram"] if narrow else ["slack", "telegram"]
+    for platform in places:
+        await seen.open_chat("Friends" if platform == "telegram" else "general", platform)
+        await seen.say("Why does the tide come in twice a day?", platform)
     await expect(seen.telegram.locator(".row.bot .edits")).to_be_visible()
     await seen.page.get_by_role("button", name="kill -9").click()
     await expect(seen.page.locator("#bot-state")).to_contain_text("running")
-    await expect(seen.page.locator("#hops")).to_contain_text("attempt 2")
-    await expect(seen.telegram.locator(".row.bot .text")).to_contain_text("spring tide")
+    for platform in places:
+        said = seen.page.locator(f"#{platform} .row.bot .text")
+        await expect(said).to_contain_text("spring tide")
+        await expect(seen.page.locator(f"#{platform} .row.bot.draft")).to_have_count(0)
     await expect(seen.page.locator("#hops .hop b").last).to_have_text("delivered")
 
 

@@ -68,6 +68,21 @@ async def test_what_is_private_stays_out(tmp_path: Path, monkeypatch: pytest.Mon
         assert "ANTHROPIC_BASE_URL" not in environ
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("overloaded", "stream")])
+async def test_each_trouble_of_a_platform_keeps_its_promise_on_slack(lab: Lab, name: str) -> None:
+    alice = lab.slack.person("Alice")
+    await lab.start()
+    lab.troubles.set(name)
+    lab.slack.write(alice, "my name is Alice")
+    said = ["Nice to meet you, Alice."]
+    await lab.until(lambda: lab.slack.texts(alice) == said, "the answer")
+    lab.troubles.clear(name)
+    lab.slack.write(alice, "what is my name?")
+    # Even what was cut off came once: Slack can be asked what has arrived.
+    said.append("Your name is Alice.")
+    await lab.until(lambda: lab.slack.texts(alice) == said, "the next answer, and nothing else")
+
+
 @pytest.mark.parametrize("name", NAMES)
 async def test_each_trouble_keeps_its_promise(lab: Lab, name: str) -> None:
     alice = lab.telegram.person("Alice")

@@ -18,6 +18,7 @@ from playground.feed import Feed
 from playground.lab import Lab
 from playground.serve import serving
 from playground.show import LAST_MESSAGES, Show
+from playground.slack_view import tree
 from playground.web import Web, picture
 
 TOKEN = "let-me-in"
@@ -106,6 +107,8 @@ async def test_the_feed_begins_with_all_there_is_and_goes_on(page: Page) -> None
     assert first == "state"
     titles = [chat["title"] for chat in state["telegram"]["chats"]]
     assert titles == ["Alice", "Bob", "Carol", "Friends", "Garden", "Kitchen"]
+    titles = [chat["title"] for chat in state["slack"]["chats"]]
+    assert titles == ["Alice", "Bob", "Carol", "general", "harbour"]
     assert state["bot"]["state"] == "stopped"
     messages = [data for kind, data in rest if kind == "message"]
     assert messages[0]["text"] == "hello" and messages[0]["place"] == f"telegram:{alice}"
@@ -138,6 +141,57 @@ async def test_people_write_edit_and_reply_in_a_topic(page: Page) -> None:
         assert answer.status == 404
     async with page.http.post(f"{page.url}/do/say", data=b"[1]") as answer:
         assert answer.status == 400
+
+
+async def test_people_write_in_a_thread_on_slack(page: Page) -> None:
+    slack = page.lab.slack
+    people = {each.name: each.id for each in slack.team.people.values()}
+    general = next(each for each in slack.team.channels.values() if each.name == "general")
+
+    async def do(what: str, **given: object) -> tuple[int, Json]:
+        about = {"platform": "slack", "chat": general.id, "person": people["Alice"]}
+        return await page.do(what, **{**about, **given})
+
+    assert await do("say", text="@Playground hello") == (200, {})
+    (root,) = general.messages
+    assert general.messages[root]["text"] == f"<@{slack.bot.id}> hello"
+    await do("say", text="more", thread=root)
+    await do("say", text="else", person=people["Bob"])
+    assert (await do("edit", message=root, text="hi"))[0] == 200
+    status, body = await do("edit", message=root, text="no", person=people["Bob"])
+    assert (status, body) == (400, {"error": f"message {root} is not from Bob"})
+    ((_, state),) = await events(page, 1)
+    shown = [(each["text"], each["thread"]) for each in state["slack"]["messages"]]
+    assert shown == [("hi", None), ("more", root), ("else", None)], "a thread is together"
+    query = f"platform=slack&chat={general.id}&before={list(general.messages)[-1]}"
+    async with page.http.get(f"{page.url}/history?{query}") as answer:
+        assert [each["text"] for each in await answer.json()] == ["hi", "more"]
+
+
+def test_markdown_is_elements_and_never_html() -> None:
+    assert tree("**a** <b>x</b> [l](https://x.org)\n\n- one\n- `two`\n") == [
+        {
+            "tag": "p",
+            "children": [
+                {"tag": "strong", "children": ["a"]},
+                " <b>x</b> ",
+                {"tag": "a", "href": "https://x.org", "children": ["l"]},
+            ],
+        },
+        {
+            "tag": "ul",
+            "children": [
+                {"tag": "li", "children": [{"tag": "p", "children": ["one"]}]},
+                {
+                    "tag": "li",
+                    "children": [{"tag": "p", "children": [{"tag": "code", "children": ["two"]}]}],
+                },
+            ],
+        },
+    ]
+    assert tree("```py\nx\n```") == [
+        {"tag": "pre", "children": [{"tag": "code", "children": ["x"]}]}
+    ]
 
 
 async def test_older_messages_come_when_asked_for(page: Page) -> None:
