@@ -24,6 +24,7 @@ from bots.media import Media
 from bots.metrics import Metrics
 from bots.models import build_client
 from bots.plugins import load_adapter, load_command, load_transcriber
+from bots.refusals import Refusal, note
 from bots.settings import Settings
 from bots.spending import build_spending
 from bots.telegram_bots import telegram_bots
@@ -37,8 +38,8 @@ from core.command import Commands
 from core.commands import BUILT_IN
 from core.conversations import Conversations, Options
 from core.engine import EmbeddedEngine
-from core.errors import ChinwagError, ConfigError, Fatal, PlatformRefused
-from core.events import emit, listening, logger
+from core.errors import ChinwagError, ConfigError, Fatal, PlatformRefused, StoreError
+from core.events import emit, listening, logger, trouble
 from core.failpoints import failpoint
 from core.gate import Gate
 from core.mcp import Servers
@@ -419,6 +420,7 @@ class _Program:
             try:
                 await asyncio.wait((engine, stopping, *intake), return_when=asyncio.FIRST_COMPLETED)
                 await self._finish_console(intake, stopping, engine)
+                await self._note_refusals(intake)
                 return self._exit_code(engine, intake, stop)
             finally:
                 for task in (*intake, stopping, warming, *menus):
@@ -490,6 +492,22 @@ class _Program:
                     )
                     return
             await asyncio.wait((stopping, engine), timeout=0.05)
+
+    async def _note_refusals(self, intake: Sequence[asyncio.Task[None]]) -> None:
+        """So that `chinwag check` can tell of a second process with the same token."""
+        refused = {
+            task.get_name(): Refusal(self._clock.now(), str(task.exception()))
+            for task in intake
+            if task.done()
+            and not task.cancelled()
+            and isinstance(task.exception(), PlatformRefused)
+        }
+        try:
+            for adapter in self._adapters:
+                await note(self._store.notes, adapter.name, refused.get(adapter.name))
+        except StoreError as error:
+            # The run ends with its own reason, which is logged as well.
+            trouble("refusal.not_noted", why=type(error).__name__)
 
     def _exit_code(
         self, engine: asyncio.Task[None], intake: Sequence[asyncio.Task[None]], stop: asyncio.Event

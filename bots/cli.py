@@ -68,18 +68,20 @@ def init(yes: bool, folder: Path) -> None:
 
 
 @cli.command()
+@click.argument("platform", required=False, type=click.Choice(["telegram", "slack"]))
 @config_option
-def check(config_path: Path | None) -> None:
+def check(platform: str | None, config_path: Path | None) -> None:
     """Check config, tokens, database and model key before a start.
 
-    For Telegram also privacy mode and a webhook in the way. Each trouble comes with its cure; the
-    exit code is that of the first kind. It changes nothing, and may run beside the bot.
+    With PLATFORM it looks at that one alone. For Telegram also at privacy mode, the webhook and the
+    way to it, a second process with the same token, and the clock. Each trouble comes with its
+    cure; the exit code is that of the first kind. It changes nothing, and may run beside the bot.
     """
     from bots.doctor import check as examine
     from bots.doctor import render
 
     settings = _settings(config_path, level="error")
-    findings = asyncio.run(examine(settings, config_path))
+    findings = asyncio.run(examine(settings, config_path, platform))
     click.echo(render(findings))
     codes = sorted(finding.exit_code for finding in findings if not finding.ok)
     raise SystemExit(codes[0] if codes else 0)

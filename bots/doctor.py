@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 import msgspec
 
 from bots.models import build_client
 from bots.plugins import load_adapter
+from bots.refusals import Refusal, read
 from bots.secrets import redacting
 from bots.sections import AnthropicSection, OpenAISection
 from bots.settings import Settings
@@ -28,9 +28,6 @@ from core.gate import OWNER
 from core.mcp import Servers
 from core.tools import Tool
 from stores.urls import open_store
-
-if TYPE_CHECKING:
-    from telegram import User, WebhookInfo
 
 CONFIG, STORE, PLATFORM, MODEL = 2, 3, 4, 5  # exit codes
 _PATIENCE: Final = 10.0  # seconds for each question
@@ -58,12 +55,30 @@ def _wrong(what: str, text: str, code: int, cure: str) -> Finding:
     return Finding(what, False, text, code, cure)
 
 
-async def check(settings: Settings, config_path: Path | None = None) -> list[Finding]:
+async def check(
+    settings: Settings, config_path: Path | None = None, only: str | None = None
+) -> list[Finding]:
     """
     :param config_path: the config file, when one was named
+    :param only: the one platform to look at, ``telegram`` or ``slack``; None: at everything
     """
+    found = (
+        await _everything(settings, config_path)
+        if only is None
+        else [
+            *_config(settings, config_path),
+            *[finding async for finding in _PLATFORMS[only](settings)],
+        ]
+    )
     redact = redacting(settings.secrets())
-    found = [
+    return [
+        msgspec.structs.replace(each, text=redact(each.text), cure=redact(each.cure))
+        for each in found
+    ]
+
+
+async def _everything(settings: Settings, config_path: Path | None) -> list[Finding]:
+    return [
         *_config(settings, config_path),
         *[finding async for finding in _tools(settings)],
         *[finding async for finding in _store(settings)],
@@ -71,10 +86,6 @@ async def check(settings: Settings, config_path: Path | None = None) -> list[Fin
         *[finding async for finding in _slack(settings)],
         await _model(settings, settings.agent.model),
         *[await _model(settings, other) for other in (settings.agent.fallback,) if other],
-    ]
-    return [
-        msgspec.structs.replace(each, text=redact(each.text), cure=redact(each.cure))
-        for each in found
     ]
 
 
@@ -212,46 +223,25 @@ def _access(settings: Settings, owner: str | None) -> Finding:
 
 
 async def _telegram(settings: Settings) -> AsyncIterator[Finding]:
-    section = settings.telegram
-    if section.token is None:
-        return
-    from telegram import Bot
-    from telegram.error import InvalidToken, TelegramError
-    from telegram.request import HTTPXRequest
+    from bots.doctor_telegram import look
 
-    bot = Bot(
-        section.token.get_secret_value(),
-        base_url=f"{section.base_url}/bot",
-        request=HTTPXRequest(connect_timeout=_PATIENCE, read_timeout=_PATIENCE),
-    )
-    try:
-        async with bot:  # asks who the bot is
-            yield _bot(bot.bot)
-            yield _webhook(await bot.get_webhook_info())
-    # Their texts are left out: one of them holds the token.
-    except InvalidToken:
-        cure = "copy it anew from @BotFather (/mybots, API Token) into TELEGRAM_BOT_TOKEN"
-        yield _wrong("telegram", "the token is not valid", PLATFORM, cure)
-    except TelegramError as error:
-        text = f"no answer from {section.base_url} ({type(error).__name__})"
-        yield _wrong("telegram", text, PLATFORM, "try again; look at network and base_url")
+    async for finding in look(settings, await _refusals(settings)):
+        yield finding
 
 
-def _bot(me: User) -> Finding:
-    privacy = (
-        "reads every message of its groups"
-        if me.can_read_all_group_messages
-        else "in groups hears only what is meant for it (privacy mode)"
-    )
-    return _well("telegram", f"@{me.username}, id {me.id}; {privacy}")
-
-
-def _webhook(info: WebhookInfo) -> Finding:
-    if not info.url:
-        return _well("telegram", "no webhook in the way")
-    # Some put the token into the path.
-    text = f"a webhook is set, to {urlsplit(info.url).hostname}: it gets the messages, not we"
-    return _wrong("telegram", text, PLATFORM, "stop what uses it, then call deleteWebhook")
+async def _refusals(settings: Settings) -> dict[str, Refusal]:
+    """How the last runs were ended by their platforms."""
+    names = [
+        "telegram" if bot.account is None else f"telegram@{bot.account}"
+        for bot in settings.telegram.each()
+    ]
+    # What is wrong with the store is said where it is looked at.
+    with suppress(ConfigError, StoreError):
+        store: Any = open_store(settings.store.url, settings.folder, read_only=True)
+        if names and not _is_new(store):
+            async with store:
+                return await read(store.notes, names)
+    return {}
 
 
 # --- Slack ------------------------------------------------------------------------------------
@@ -262,6 +252,9 @@ async def _slack(settings: Settings) -> AsyncIterator[Finding]:
 
     async for finding in look(settings.slack):
         yield finding
+
+
+_PLATFORMS: Final = {"telegram": _telegram, "slack": _slack}
 
 
 # --- model ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
+from email.utils import formatdate
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -82,6 +83,8 @@ class Server:
         except Refused as refused:
             response = answer_refusal(refused)
         status = 0 if isinstance(response, HungUp) else response.status_code
+        if status:
+            response.headers["Date"] = formatdate(self._world.clock(), usegmt=True)
         call = self.calls[number] = replace(call, status=status)
         details = {"method": call.method, "params": call.params, "status": status}
         self._world.tell("returned", details)
