@@ -124,7 +124,8 @@ class Poll:
             {"persistent_id": str(number), "text": text, "voter_count": 0}
             for number, text in enumerate(self.options)
         ]
-        about = {"id": "5", "question": self.question, "options": options, "type": "regular"}
+        about: Json = {"id": "5", "question": self.question, "options": options, "type": "regular"}
+        about |= {"allows_multiple_answers": False, "allows_revoting": True, "members_only": False}
         return {"poll": about | {"total_voter_count": 0, "is_closed": False, "is_anonymous": True}}
 
 
