@@ -23,6 +23,7 @@ from bots.health import Health
 from bots.media import Media
 from bots.metrics import Metrics
 from bots.models import build_client
+from bots.pairing import invitation, links
 from bots.plugins import load_adapter, load_command, load_transcriber
 from bots.refusals import Refusal, note
 from bots.settings import Settings
@@ -234,6 +235,7 @@ async def serve(settings: Settings, only: str | None = None) -> int:
             store.notes,
             clock,
             allow=access.allow,
+            deny=access.deny,
             open_to_all=access.open,
             per_minute=access.messages_per_minute,
             commands=commands,
@@ -241,11 +243,8 @@ async def serve(settings: Settings, only: str | None = None) -> int:
         )
         code = await gate.open()
         if code is not None:
-            print(
-                f"Nobody may speak to this bot yet. Send it  /start {code}  to become its owner.",
-                file=sys.stderr,
-                flush=True,
-            )
+            said = invitation(code, await links(adapters, code), terminal=sys.stderr.isatty())
+            print(said, file=sys.stderr, flush=True)
         async with Servers(mcp_servers(settings), clock=clock) as servers:
             agent = build_agent(settings, servers.tools)
             program = _Program(

@@ -14,6 +14,7 @@ from typing import IO, Any
 import click
 
 from bots import __version__
+from bots.sections import check_sender
 from bots.settings import VARIABLES, Settings, load_settings
 from core.errors import (
     ChinwagError,
@@ -25,6 +26,14 @@ from core.errors import (
 )
 
 EPILOG = "Exit codes: 0 ok, 2 usage or config, 3 database, 4 a platform refused us, 5 model."
+
+
+def _sender(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    try:
+        return check_sender(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
 
 config_option = click.option(
     "--config",
@@ -184,6 +193,53 @@ def playground(
     if terminal:
         raise SystemExit(play(folder, config_path))
     show_page(folder, config_path, host=host, port=port, open_it=open_it)
+
+
+@cli.group()
+def access() -> None:
+    """Who may speak to the bot, besides what the config says.
+
+    While it runs its owner lets people in by a button: they send /start, the owner is asked.
+    """
+
+
+@access.command("list")
+@config_option
+def list_access(config_path: Path | None) -> None:
+    """The owner, who is let in, who is not, and who asks. Works beside a running bot."""
+    from bots.access import list_access as lines
+
+    _print(_settings(config_path), lines)
+
+
+@access.command()
+@click.argument("id", callback=_sender)
+@config_option
+def allow(id: str, config_path: Path | None) -> None:
+    """Let somebody in: ID is such as telegram:42. The bot must not be running."""
+    from bots.access import decide
+
+    _print(_settings(config_path), lambda settings: decide(settings, id, "allow"))
+
+
+@access.command()
+@click.argument("id", callback=_sender)
+@config_option
+def deny(id: str, config_path: Path | None) -> None:
+    """Let somebody in no more, whatever else says so. The bot must not be running."""
+    from bots.access import decide
+
+    _print(_settings(config_path), lambda settings: decide(settings, id, "deny"))
+
+
+@access.command()
+@click.argument("id", callback=_sender)
+@config_option
+def remove(id: str, config_path: Path | None) -> None:
+    """Take somebody off both lists. The bot must not be running."""
+    from bots.access import remove as take_off
+
+    _print(_settings(config_path), lambda settings: take_off(settings, id))
 
 
 @cli.group()

@@ -22,6 +22,7 @@ from bots.sections import AnthropicSection, OpenAISection
 from bots.settings import Settings
 from bots.spending import budget_lines
 from bots.tools import mcp_servers, tools_at, unknown_names
+from core import access
 from core.agent import Agent
 from core.errors import ConfigError, StoreError
 from core.gate import OWNER
@@ -174,6 +175,7 @@ async def _tools(settings: Settings) -> AsyncIterator[Finding]:
 async def _store(settings: Settings) -> AsyncIterator[Finding]:
     url = settings.store.url
     owner: bytes | None = None
+    lists = access.Lists()
     try:
         store: Any = open_store(url, settings.folder, read_only=True)
         if _is_new(store):
@@ -183,13 +185,14 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
                 # Not every store has a file of which something could be wrong.
                 problems = await store.check() if hasattr(store, "check") else []
                 owner = await store.notes.get(OWNER)
+                lists = await access.read(store.notes)
             yield _sound(url, problems)
     except ConfigError as error:
         yield _wrong("store", str(error), CONFIG, "correct [store] url")
     except StoreError as error:
         cure = "the file is as it was: restore a backup, or name another [store] url"
         yield _wrong("store", f"{url}: {error}", STORE, cure)
-    yield _access(settings, owner.decode() if owner else None)
+    yield _access(settings, owner.decode() if owner else None, lists)
 
 
 def _is_new(store: Any) -> bool:
@@ -206,9 +209,11 @@ def _sound(url: str, problems: list[str]) -> Finding:
     return _wrong("store", text, STORE, "stop the bot, keep a copy of the file, restore a backup")
 
 
-def _access(settings: Settings, owner: str | None) -> Finding:
+def _access(settings: Settings, owner: str | None, lists: access.Lists) -> Finding:
     allowed = [f"owner {owner}"] if owner else []
-    allowed += [sender for sender in settings.access.allow if sender != owner]
+    listed = [*settings.access.allow, *(each.id for each in lists.allow)]
+    denied = {*settings.access.deny, *(each.id for each in lists.deny)}
+    allowed += [id for id in dict.fromkeys(listed) if id != owner and id not in denied]
     limit = f"{settings.access.messages_per_minute} messages a minute each"
     if settings.access.open:
         return _well("access", f"everybody may speak, {limit}")

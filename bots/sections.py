@@ -55,7 +55,7 @@ def _check_http(value: str) -> None:
         raise ValueError("url: want http://host/path or https://host/path")
 
 
-def _check_sender(value: str) -> str:
+def check_sender(value: str) -> str:
     platform, colon, person = value.partition(":")
     if not colon or not platform or not person or any(char.isspace() for char in value):
         raise ValueError('want a platform and an id, such as "telegram:42" or "slack:T1/U1"')
@@ -201,7 +201,7 @@ class AgentSection(Section):
     max_tokens: Count = 4096
     max_rounds: Count = 8
     turn_timeout: Seconds = 120.0
-    approvers: tuple[Annotated[str, AfterValidator(_check_sender)], ...] = ()
+    approvers: tuple[Annotated[str, AfterValidator(check_sender)], ...] = ()
     approval_timeout: Seconds = 3600.0
     phrases: Text | None = None
     chat_settings: tuple[Literal["model", "mention"], ...] = ("model", "mention")
@@ -251,10 +251,15 @@ class MemorySection(Section):
 
 
 class AccessSection(Section):
-    """:param messages_per_minute: of each sender"""
+    """
+    :param allow: who may speak, besides the owner and whom they let in
+    :param deny: who may not, whoever else may
+    :param messages_per_minute: of each sender
+    """
 
     open: bool = False
-    allow: tuple[Annotated[str, AfterValidator(_check_sender)], ...] = ()
+    allow: tuple[Annotated[str, AfterValidator(check_sender)], ...] = ()
+    deny: tuple[Annotated[str, AfterValidator(check_sender)], ...] = ()
     messages_per_minute: Count = 20
 
 

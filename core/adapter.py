@@ -211,6 +211,19 @@ class Cards(Protocol):
 
 
 @runtime_checkable
+class KnowsPeople(Protocol):
+    """What an adapter has besides when it knows where a person and the bot are alone."""
+
+    def private_key(self, sender_id: str) -> str | None:
+        """The key of that conversation, whether there is one yet or not. None: it is nobody of this
+        platform's, or nobody can say.
+
+        :param sender_id: `Sender.id`
+        """
+        ...
+
+
+@runtime_checkable
 class KnowsMembers(Protocol):
     """What an adapter has besides when its platform knows who runs a room. In the rooms of others
     everybody may do what changes the conversation for all."""

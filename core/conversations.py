@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from core import approvals, cards, changes, decisions, edits, export, phrases, rooms
+from core import access, approvals, cards, changes, decisions, edits, export, phrases, rooms
 from core.adapter import (
     Acceptance,
     Accepted,
@@ -33,6 +33,7 @@ from core.command import Backstage, Call, Command, Commands, argument_of
 from core.commands import BUILT_IN
 from core.delivery import Delivery, OnUnknownOutcome
 from core.engine import Again, Done
+from core.entrance import Entrance
 from core.errors import (
     Fatal,
     SnapshotTooNew,
@@ -43,7 +44,7 @@ from core.errors import (
 )
 from core.events import emit, logger, trouble
 from core.failpoints import failpoint
-from core.gate import Admitted, Gate
+from core.gate import Admitted, Asks, Gate
 from core.messages import Inbound, clean, cut
 from core.model import ModelClient
 from core.moves import Moves, is_under
@@ -127,6 +128,9 @@ class Conversations:
         self._snapshots = Snapshots(store, clock, self.ref, self._spending.rows)
         self._backstage = Backstage(
             store, self.ref, self._snapshots, clock, Scrubs(clock), self._spending
+        )
+        self._entrance = Entrance(
+            gate, self._snapshots, self._adapters, self._begin, submit, options.say
         )
         self._pace = Pace(clock, store.notes)
         self._delivery = Delivery(
@@ -220,6 +224,8 @@ class Conversations:
         admitted = await self._gate.admit(inbound)
         if isinstance(admitted, Refused):
             return admitted
+        if isinstance(admitted, Asks):
+            return await self._entrance.ask(inbound, admitted.asking)
         if inbound.kind == "moved":
             await self._move(inbound.key, inbound.text)
             return Accepted()
@@ -244,6 +250,9 @@ class Conversations:
 
     async def _accept(self, inbound: Inbound, admitted: Admitted) -> Acceptance:
         command = self._commands.of(inbound)
+        if inbound.kind == "decision" and access.pressed(inbound.text):
+            door = self._adapter(inbound.key)
+            return await self._entrance.press(inbound, door) if door else Refused()
         if command is None and not (inbound.text.strip() or _brings_anything(inbound)):
             return Refused()
         adapter = self._adapter(inbound.key)

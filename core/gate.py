@@ -1,7 +1,8 @@
 """The gate admits: who may speak, and how often. When things leave is the affair of `pace.py`.
 
 Deny by default. A stranger leaves no trace in the store, costs no model call, and is answered only
-when they ask by /start or /id, once a day. Without an access list the first who knows the one-time
+when they ask by /start or /id, once a day; the owner is asked about who sends /start, and only then
+is it noted who that was. Without an access list the first who knows the one-time
 code (`/start CODE`) becomes the owner.
 """
 
@@ -15,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from core import phrases
+from core import access, phrases
 from core.adapter import Refused
 from core.clock import Clock
 from core.command import Commands, argument_of
@@ -45,6 +46,12 @@ class Admitted(msgspec.Struct, frozen=True):
     paired: bool = False
 
 
+class Asks(msgspec.Struct, frozen=True):
+    """A stranger who wants to be let in: not admitted, but somebody can be asked."""
+
+    asking: access.Asking
+
+
 class _Recently:
     """When something last happened, for the newest so many names."""
 
@@ -71,7 +78,9 @@ class _Recently:
 
 class Gate:
     """
-    :param allow: ids of those who may speak, such as ``telegram:42``
+    :param allow: ids of those who may speak, such as ``telegram:42``, besides those who are let in
+        by the owner
+    :param deny: of those who may not, whoever else may
     :param open_to_all: everybody may
     :param per_minute: messages of one sender that are let in
     :param commands: those that the bot knows
@@ -84,27 +93,32 @@ class Gate:
         clock: Clock,
         *,
         allow: Iterable[str] = (),
+        deny: Iterable[str] = (),
         open_to_all: bool = False,
         per_minute: int = 20,
         commands: Commands = BUILT_IN,
         say: Wording = ENGLISH,
     ) -> None:
         self._notes = notes
-        self._allow = frozenset(allow)
+        self._configured = frozenset(allow), frozenset(deny)
+        self._allow, self._deny = self._configured
         self._open = open_to_all
         self._per_minute = per_minute
         self._commands = commands
         self._say = say
+        self._clock = clock
         self._owner: str | None = None
         self._messages = _Recently(clock, MINUTE)
         self._let_in = _Recently(clock, HOUR)
         self._answered = _Recently(clock, DAY)
+        self._asked = _Recently(clock, DAY)
         self._logged = _Recently(clock, HOUR)
         self._wrong = _Recently(clock, HOUR)
 
     async def open(self) -> str | None:
         """Read what the store knows; the one-time code, while nobody may speak yet."""
         await self._read_owner()
+        self._know(await access.read(self._notes))
         if self._open or self._allow or self._owner:
             return None
         code = "".join(secrets.choice(_ALPHABET) for _ in range(10))
@@ -115,20 +129,40 @@ class Gate:
 
     def trusts(self, sender: str) -> bool:
         """Whether it is the owner, or somebody on the access list."""
-        return sender in self._allow or sender == self._owner
+        return sender == self._owner or (sender in self._allow and sender not in self._deny)
 
     def lets_in(self, sender: str) -> bool:
         """Whether this person may speak, however often they do."""
-        return self._open or self.trusts(sender)
+        return self.trusts(sender) or (self._open and sender not in self._deny)
 
-    async def admit(self, inbound: Inbound) -> Admitted | Refused:
+    @property
+    def owner(self) -> str | None:
+        return self._owner
+
+    async def decide(
+        self, token: str, verdict: access.Verdict
+    ) -> tuple[access.Listed, access.Verdict] | None:
+        """The owner has answered: what holds from now on; None: nobody asks that.
+
+        :raises StoreError: what the store raises
+        """
+        decided = await access.decide(self._notes, self._clock, token, verdict)
+        self._know(await access.read(self._notes))
+        return decided
+
+    def _know(self, lists: access.Lists) -> None:
+        allow, deny = self._configured
+        self._allow = allow | {each.id for each in lists.allow}
+        self._deny = deny | {each.id for each in lists.deny}
+
+    async def admit(self, inbound: Inbound) -> Admitted | Refused | Asks:
         if inbound.kind == "moved":
             return Admitted()
         sender = inbound.sender.id
         if not self.lets_in(sender):
             if await self._pair(inbound):
                 return Admitted(paired=True)
-            return self._stranger(inbound)
+            return await self._stranger(inbound)
         message = f"{inbound.key} {inbound.id}"
         album = f"{inbound.key} {sender} album {inbound.album}"
         if self._let_in.knows(message) or (inbound.album and self._let_in.knows(album)):
@@ -152,13 +186,28 @@ class Gate:
         trouble("refused", inbound.key, why="too fast", sender=sender)
         return Refused(self._say(phrases.TOO_FAST), private=True)
 
-    def _stranger(self, inbound: Inbound) -> Refused:
+    async def _stranger(self, inbound: Inbound) -> Refused | Asks:
         sender = inbound.sender.id
         if self._logged.count(sender) == 1:
             emit("refused", inbound.key, why="stranger", sender=sender)
-        if self._name_of(inbound) not in ("start", "id") or self._answered.count(sender) > 1:
+        name = self._name_of(inbound)
+        if name not in ("start", "id") or sender in self._deny:
+            return Refused()
+        # Told once a day; but until it is asked, what could not be kept comes again.
+        if self._owner and name == "start" and not inbound.group:
+            if self._asked.knows(sender):
+                return Refused()
+            asking = await access.ask(self._notes, self._clock, inbound.sender)
+            if asking is not None:
+                return Asks(asking)
+        if self._answered.count(sender) > 1:
             return Refused()
         return Refused(self._say(phrases.STRANGER, id=sender), private=True)
+
+    def asked(self, sender: str) -> None:
+        """The owner has been asked about them, and they were told so."""
+        self._asked.count(sender)
+        self._answered.count(sender)
 
     def _name_of(self, inbound: Inbound) -> str | None:
         command = self._commands.of(inbound)

@@ -111,6 +111,16 @@ NOTHING_TO_STOP: Final = "There is nothing to stop."
 PAIRED: Final = "You are my owner now. " + WELCOME
 
 STRANGER: Final = "This bot is private; your id is {id}."
+STRANGER_ASKED: Final = (
+    "This bot is private; your id is {id}. I have asked my owner whether you may speak to me."
+)
+ACCESS_ASK: Final = "{person} (`{id}`) wants to speak to me."
+ACCESS_ALLOW: Final = "Allow"
+ACCESS_DENY: Final = "Deny"
+ACCESS_ALLOWED: Final = "{person} (`{id}`) may speak to me now."
+ACCESS_DENIED: Final = "{person} (`{id}`) may not speak to me."
+ACCESS_OVER: Final = "Nobody waits for that any more."
+ACCESS_LET_IN: Final = "You may speak to me now. " + WELCOME
 TOO_FAST: Final = (
     "That was too fast for me. Please wait a minute; I did not read your last messages."
 )

@@ -24,7 +24,7 @@ from bots.telegram.failures import failure, says, why
 from bots.telegram.files import MAX_BYTES, Files
 from bots.telegram.hearing import Hearing
 from bots.telegram.insist import Backoff, insist
-from bots.telegram.keys import Address, Scope, address, is_theirs
+from bots.telegram.keys import Address, Scope, address, is_theirs, private_key
 from bots.telegram.line import Line
 from bots.telegram.live import Growing, Streaming, Typing
 from bots.telegram.members import Members
@@ -243,6 +243,16 @@ class TelegramAdapter:
             return await self._sending.document(to, part.file.name, data, reply_to)
         except Exception as error:
             raise failure(error, key) from error
+
+    def private_key(self, sender_id: str) -> str | None:
+        return private_key(sender_id, self._account)
+
+    async def pairing_link(self, code: str) -> str:
+        """Opens our chat; its button sends ``/start`` and the code.
+
+        :raises PlatformRefused: Telegram does not know the token
+        """
+        return f"https://t.me/{(await self.connect()).username}?start={code}"
 
     async def show_menu(self, commands: Commands, say: Wording) -> None:
         """The commands, where Telegram offers them. Best effort."""

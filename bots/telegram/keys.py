@@ -87,3 +87,11 @@ def is_theirs(key: str) -> bool:
     """Whether a key of ours is of one person's history in a group."""
     parsed = SessionKey.parse(key)
     return parsed is not None and parsed.scope == _USER
+
+
+def private_key(sender: str, account: str | None) -> str | None:
+    """Of the chat of a person alone with the bot; its id is the person's."""
+    platform, _, id = sender.partition(":")
+    if platform != "telegram" or not _OTHER_ID.fullmatch(id):
+        return None
+    return str(SessionKey(_CHAT, (id,), account))
