@@ -172,6 +172,15 @@ class Slack(People, Record):
     def signing_secret(self) -> str:
         return self.application.signing_secret
 
+    @property
+    def ack_seconds(self) -> float:
+        """How long Slack waits for an acknowledgement."""
+        return self._deliveries.ack_seconds
+
+    @ack_seconds.setter
+    def ack_seconds(self, seconds: float) -> None:
+        self._deliveries.ack_seconds = seconds
+
     def configure(self, manifest: Json) -> None:
         """The app is as its manifest says from now on: scopes, events, commands, rotation, where
         OAuth may go back to, and Socket Mode or an address (which takes what `deliver_to` does)."""

@@ -184,6 +184,7 @@ class Channel:
     shared: tuple[str, ...] = ()
     archived: bool = False
     messages: dict[str, Json] = field(default_factory=dict, repr=False)
+    replies: dict[str, list[str]] = field(default_factory=dict, repr=False)  # by their root
     sent: dict[str, SentMessage] = field(default_factory=dict, repr=False)
     whispers: list[Whisper] = field(default_factory=list, repr=False)
 
@@ -222,6 +223,13 @@ class Channel:
             "num_members": len(self.members),
         }
 
+    def add(self, message: Json) -> None:
+        """Keeps a message, and counts it in its thread."""
+        self.messages[message["ts"]] = message
+        root = str(message.get("thread_ts", message["ts"]))
+        if root != message["ts"]:
+            self.replies.setdefault(root, []).append(message["ts"])
+
     def thread_of(self, ts: object) -> list[Json]:
         """The message `ts` and its replies, oldest first; those of the whole thread when it is a
         reply itself. Empty when there is no such message."""
@@ -229,17 +237,17 @@ class Channel:
         if message is None:
             return []
         root = message.get("thread_ts", ts)
-        return [m for m in self.messages.values() if m.get("thread_ts", m["ts"]) == root]
+        every = [root, *self.replies.get(root, ())]
+        return [self.messages[each] for each in every if each in self.messages]
 
     def counted(self, message: Json) -> Json:
         """A message as those see it who read: a root says how many replies it has."""
-        ts = message["ts"]
-        replies = [m for m in self.messages.values() if m.get("thread_ts") == ts and m["ts"] != ts]
+        replies = [self.messages[ts] for ts in self.replies.get(message["ts"], ())]
         if not replies:
             return message
         people = list(dict.fromkeys(reply.get("user", "") for reply in replies))
         return message | {
-            "thread_ts": ts,
+            "thread_ts": message["ts"],
             "reply_count": len(replies),
             "reply_users_count": len(people),
             "latest_reply": replies[-1]["ts"],
@@ -270,7 +278,7 @@ class Channel:
         message = self.messages[ts]
         if ts in self.sent:
             self.sent[ts] = replace(self.sent[ts], deleted=True)
-        if any(m.get("thread_ts") == ts and m["ts"] != ts for m in self.messages.values()):
+        if self.replies.get(ts):
             self.messages[ts] = {
                 "type": "message",
                 "subtype": "tombstone",
@@ -282,6 +290,8 @@ class Channel:
             }
         else:
             del self.messages[ts]
+            if message.get("thread_ts", ts) != ts:
+                self.replies[message["thread_ts"]].remove(ts)
         return message
 
 
@@ -296,6 +306,7 @@ class Team:
     people: dict[str, Person | Bot] = field(default_factory=dict, repr=False)
     # The same id may stand for another channel in another workspace.
     channels: dict[str, Channel] = field(default_factory=dict, repr=False)
+    directs: dict[str, Channel] = field(default_factory=dict, repr=False)  # by person
 
     @property
     def domain(self) -> str:

@@ -74,6 +74,7 @@ class Deliveries:
         retry_seconds: Sequence[float] = RETRY_SECONDS,
     ) -> None:
         self.all: list[Delivery] = []
+        self.unsettled: dict[str, Delivery] = {}
         self.ack_seconds = ack_seconds
         self.retry_seconds = retry_seconds
         self.carrier: Carrier | None = None
@@ -84,6 +85,7 @@ class Deliveries:
     def add(self, delivery: Delivery) -> Delivery:
         """Told from now on, in the order of the calls as far as the carrier keeps it."""
         self.all.append(delivery)
+        self.unsettled[delivery.id] = delivery
         self._tell("queued", _about(delivery))
         self._spawn(delivery)
         return delivery
@@ -108,8 +110,7 @@ class Deliveries:
         rule = self._faults.strike(f"{_family(delivery)}/{delivery.name}".lower(), None)
         match None if rule is None else rule.fault:
             case Lost():
-                delivery.state, delivery.settled = "given up", True
-                self._tell("given up", _about(delivery))
+                self._give_up(delivery)
                 return
             case Delay(seconds):
                 await asyncio.sleep(seconds)
@@ -121,8 +122,16 @@ class Deliveries:
             if await self._attempt(delivery):
                 break
         if delivery.state != "acknowledged":
-            delivery.state, delivery.settled = "given up", True
-            self._tell("given up", _about(delivery))
+            self._give_up(delivery)
+
+    def _give_up(self, delivery: Delivery) -> None:
+        delivery.state = "given up"
+        self._settle(delivery)
+        self._tell("given up", _about(delivery))
+
+    def _settle(self, delivery: Delivery) -> None:
+        delivery.settled = True
+        self.unsettled.pop(delivery.id, None)
 
     async def _attempt(self, delivery: Delivery) -> bool:
         """Whether there is to be no other."""
@@ -133,7 +142,8 @@ class Deliveries:
             delivery.reasons.append(failed.reason)
             self._tell("unacknowledged", _about(delivery) | {"reason": failed.reason})
             return failed.final
-        delivery.state, delivery.settled = "acknowledged", True
+        delivery.state = "acknowledged"
+        self._settle(delivery)
         delivery.answer = answer or delivery.answer
         if delivery.then is not None:
             with suppress(Refused):  # what cannot be said is not: the person sees nothing

@@ -91,6 +91,8 @@ def rewrite(
     """The message of the bot now has this content, and that is an event: from `told_as` when the
     app was told something else before than what is shown."""
     message = previous | content
+    if message.get("metadata") == {}:
+        del message["metadata"]  # that is how it is taken away
     if edited and team.bot is not None:
         message["edited"] = {"user": team.bot.bot_id, "ts": f"{int(world.clock())}.000000"}
     channel.messages[message["ts"]] = message

@@ -24,7 +24,8 @@ class Record(Places):
         return self._deliveries.all
 
     def unacknowledged(self) -> list[Delivery]:
-        return [delivery for delivery in self.deliveries if not delivery.settled]
+        """What the app was told and has not said yes to, and Slack has not given up on."""
+        return list(self._deliveries.unsettled.values())
 
     @property
     def connected(self) -> bool:

@@ -155,12 +155,11 @@ class World:
 
     def direct(self, team: Team, person: Person) -> Channel:
         """The conversation of a person with the bot; made when it is first needed."""
-        for channel in team.channels.values():
-            if channel.kind == "im" and channel.person == person:
-                return channel
+        if person.id in team.directs:
+            return team.directs[person.id]
         channel = Channel(self.name("D"), "im", "", team.id, person=person)
         channel.members = [person.id] + ([team.bot.id] if team.bot else [])
-        team.channels[channel.id] = channel
+        team.channels[channel.id] = team.directs[person.id] = channel
         return channel
 
     # Messages
@@ -192,7 +191,7 @@ class World:
         if text and "blocks" not in more:
             message["blocks"] = rich_text(text, self.name("b", 5))
         message |= {name: value for name, value in more.items() if value is not None}
-        channel.messages[ts] = message
+        channel.add(message)
         if thread is not None and message.get("subtype") == "thread_broadcast":
             message["root"] = channel.counted(channel.messages[thread])
         return message

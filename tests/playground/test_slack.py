@@ -365,7 +365,7 @@ async def test_a_change_keeps_what_it_does_not_name(
     (sent,) = slack.sent(general)
     assert (sent.text, sent.metadata) == ("two", metadata)
     await client.chat_update(**where, text="three", metadata={})
-    assert slack.sent(general)[0].metadata == {}
+    assert slack.sent(general)[0].metadata is None
     general.archived = True
     assert await refused(client.chat_update(**where, text="four")) == "is_inactive"
 

@@ -93,7 +93,7 @@ class Bot:
 
 @pytest.fixture
 async def slack() -> AsyncIterator[Slack]:
-    async with Slack(ack_seconds=0.4, retry_seconds=(0, 0.02, 0.02)) as running:
+    async with Slack(ack_seconds=1.0, retry_seconds=(0, 0.02, 0.02)) as running:
         yield running
 
 
@@ -204,7 +204,7 @@ async def test_the_address_is_verified(slack: Slack, bot: Bot) -> None:
 
 
 async def test_two_hundred_at_once(slack: Slack, bot: Bot, alice: Person) -> None:
-    slack._deliveries.ack_seconds = 5
+    slack.ack_seconds = 10
     for number in range(200):
         slack.write(alice, str(number))
     await slack.settle(20)

@@ -66,7 +66,7 @@ class Heard:
 
 @pytest.fixture
 async def slack() -> AsyncIterator[Slack]:
-    async with Slack(ack_seconds=0.5, retry_seconds=(0, 0.05, 0.05)) as running:
+    async with Slack(ack_seconds=1.0, retry_seconds=(0, 0.05, 0.05)) as running:
         yield running
 
 
@@ -307,7 +307,7 @@ async def test_what_is_not_acknowledged_comes_again(slack: Slack, bot: Heard) ->
 async def test_after_three_retries_slack_gives_up(slack: Slack, bot: Heard) -> None:
     bot.refusing = 99
     (delivery,) = slack.write(slack.person("Alice"), "hello")
-    await slack.until(lambda: delivery.settled)
+    await slack.until(lambda: delivery.settled, 10)
     assert (delivery.attempts, delivery.state) == (4, "given up")
 
 
@@ -336,6 +336,7 @@ async def test_what_happens_while_nobody_listens_waits(slack: Slack) -> None:
 
 
 async def test_fifty_at_once_in_order(slack: Slack, bot: Heard) -> None:
+    slack.ack_seconds = 10
     alice, general = slack.person("Alice"), slack.channel("general")
     deliveries: list[Delivery] = []
     for number in range(50):
