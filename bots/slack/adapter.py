@@ -23,6 +23,7 @@ from starlette.routing import BaseRoute
 from bots.slack import wire
 from bots.slack.acts import Hint
 from bots.slack.failures import MISSING_SCOPE, NOTHING_TO_EDIT, failure, says, why
+from bots.slack.files import Files, shows
 from bots.slack.intake import Full, Intake, Taken
 from bots.slack.keys import Address, address, is_ts
 from bots.slack.live import Growing, Status, Streaming
@@ -33,13 +34,25 @@ from bots.slack.requests import Requests
 from bots.slack.rules import Rules
 from bots.slack.sockets import CONNECT_SECONDS, PING_SECONDS, Sockets
 from bots.slack.workspaces import OneWorkspace, Workspaces
-from core.adapter import Accept, Acceptance, Card, Limits, Live, Rate, Receipt, Refused, Showing
+from core.adapter import (
+    Accept,
+    Acceptance,
+    Card,
+    Fetched,
+    Limits,
+    Live,
+    NotFetched,
+    Rate,
+    Receipt,
+    Refused,
+    Showing,
+)
 from core.clock import Clock, SystemClock
 from core.delivery import OnUnknownOutcome
 from core.errors import Gone, PlatformRefused, SendError, Undeliverable
 from core.events import emit, trouble
 from core.failpoints import failpoint
-from core.messages import Inbound, Outbound
+from core.messages import Attachment, Inbound, Outbound
 
 BASE_URL: Final = "https://slack.com/api"
 SEND_SECONDS: Final = 20.0
@@ -322,6 +335,32 @@ class SlackAdapter:
             # Any: an answer that is none of Slack's comes out of the SDK as anything.
             raise failure(error) from error
 
+    async def send_file(self, key: str, part: Outbound, data: bytes, *, uncertain: bool) -> Receipt:
+        to = address(key, self._rules.account)
+        if to is None or part.file is None:
+            raise Undeliverable("not a key of this bot's, or no file")
+        name = part.file.name
+        try:
+            post = await self._post(to)
+            if uncertain:
+                # Such a message carries no name; but its file has one.
+                async for message in post.own(to, part.reply_to):
+                    if shows(message, name, len(data)):
+                        return Receipt((str(message["ts"]),))
+            await self._wires().files.send(to, name, data, post.token)
+        except SendError:
+            raise
+        except Exception as error:
+            raise failure(error) from error
+        return Receipt(())
+
+    async def fetch(self, key: str, attachment: Attachment) -> Fetched:
+        to = address(key, self._rules.account)
+        token = await self._wires().workspaces.token_of(to.team) if to is not None else None
+        if token is None:
+            raise NotFetched("the app is not installed in that workspace any more")
+        return await self._wires().files.fetch(attachment, token)
+
     async def _edited(
         self, post: Post, to: Address, key: str, ts: str, body: Body, name: str
     ) -> bool:
@@ -396,6 +435,7 @@ class _Opened:
             self.web, adapter._signing_secret, adapter._authorize, adapter._hear
         )
         _catch_all(self.app)
+        self.files = Files(self.web, self.session, adapter._base_url)
 
     async def close(self) -> None:
         await self.session.close()

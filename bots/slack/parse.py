@@ -8,13 +8,14 @@ are nobody, unless they are named. Of what others wrote nothing is taken over.
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from bots.slack.acts import Hint, pressed, shortcut, slash
+from bots.slack.files import attachment_of
 from bots.slack.keys import address, is_id, is_ts, padded
-from bots.slack.received import File, Message, read
+from bots.slack.received import Message, read
 from bots.slack.rules import NOBODY, Me, Rules, readable_name
 from bots.slack.words import begins_with_another, names, own_words
 from core.messages import Inbound, Sender
@@ -22,11 +23,6 @@ from core.messages import Inbound, Sender
 # Of a message that a person writes; all else is told by Slack.
 _WRITTEN: Final = (None, "file_share", "thread_broadcast", "me_message")
 _COMMAND: Final = re.compile(r"[!/]([A-Za-z][A-Za-z0-9_]{0,31})(?:\s+(.*))?", re.S)
-_KINDS: Final = {
-    "image": "image: this bot cannot see it yet",
-    "video": "video: this bot cannot see it yet",
-    "audio": "audio file: this bot cannot hear it yet",
-}
 
 
 def team_of(body: object) -> str | None:
@@ -84,12 +80,12 @@ def _said(event: Message, me: Me, rules: Rules) -> Inbound | None:
         return None
     own = own_words(text, me.user, me.name).strip()
     command = _command(own, mentioned, rules)
-    note = _note(event.files)
-    whole = command or "\n".join(part for part in (own, note) if part)
-    if not whole:
+    files = tuple(attachment_of(file) for file in event.files or ())
+    if not (own or files):
         return None
-    kind: Literal["command", "message"] = "command" if command else "message"
-    return msgspec.structs.replace(said, kind=kind, text=whole, follows=follows)
+    if command:
+        return msgspec.structs.replace(said, kind="command", text=command, follows=follows)
+    return msgspec.structs.replace(said, text=own, attachments=files, follows=follows)
 
 
 def _changed(event: Message, me: Me, rules: Rules) -> Inbound | None:
@@ -102,8 +98,7 @@ def _changed(event: Message, me: Me, rules: Rules) -> Inbound | None:
     if now.edited is None or (before is not None and before.text == now.text):
         return None
     own = own_words(now.text or "", me.user, me.name).strip()
-    note = _note(now.files)
-    return _edit(event, now, "\n".join(part for part in (own, note) if part), me, rules)
+    return _edit(event, now, own, me, rules)
 
 
 def _edit(event: Message, whose: Message, text: str, me: Me, rules: Rules) -> Inbound | None:
@@ -185,13 +180,6 @@ def _command(own: str, mentioned: bool, rules: Rules) -> str | None:
     if mentioned and own.lower() in rules.words:
         return f"/{own.lower()}"
     return None
-
-
-def _note(files: list[File] | None) -> str | None:
-    """An honest word about what came besides text."""
-    kinds = [(file.mimetype or "").partition("/")[0] for file in files or ()]
-    notes = [f"[{_KINDS.get(kind, 'file: this bot cannot open it yet')}]" for kind in kinds]
-    return "\n".join(dict.fromkeys(notes)) or None
 
 
 def _name(event: Message) -> str:

@@ -32,7 +32,7 @@ class Post:
 
     def __init__(self, web: AsyncWebClient, token: str, me: Me) -> None:
         self._web = web
-        self._token = token
+        self.token = token
         self._me = me
 
     async def say(self, to: Address, key: str, body: Body, name: str) -> str:
@@ -50,7 +50,7 @@ class Post:
             link_names=False,
             unfurl_links=False,
             unfurl_media=False,
-            token=self._token,
+            token=self.token,
         )
         return _ts(answer)
 
@@ -62,7 +62,7 @@ class Post:
             thread_ts=to.thread,
             text=fallback(body),
             blocks=blocks(body, key),
-            token=self._token,
+            token=self.token,
         )
 
     async def edit(self, to: Address, key: str, ts: str, body: Body, name: str) -> None:
@@ -82,7 +82,7 @@ class Post:
 
     async def delete(self, to: Address, ts: str) -> None:
         try:
-            await self._web.chat_delete(channel=to.channel, ts=ts, token=self._token)
+            await self._web.chat_delete(channel=to.channel, ts=ts, token=self.token)
         except Exception as error:
             if not says(error, NOTHING_THERE):
                 raise
@@ -108,7 +108,7 @@ class Post:
             "channel": to.channel,
             "limit": PAGE,
             "include_all_metadata": True,
-            "token": self._token,
+            "token": self.token,
         }
         if is_ts(after):
             asked |= {"oldest": after, "inclusive": True}
@@ -136,7 +136,7 @@ class Post:
                 metadata=None if name is None else _named(name),
                 parse="none",
                 link_names=False,
-                token=self._token,
+                token=self.token,
             )
 
         try:
@@ -162,13 +162,13 @@ class Post:
             markdown_text=markdown,
             recipient_team_id=team,
             recipient_user_id=user,
-            token=self._token,
+            token=self.token,
         )
         return _ts(answer)
 
     async def append(self, to: Address, ts: str, markdown: str) -> None:
         await self._web.chat_appendStream(
-            channel=to.channel, ts=ts, markdown_text=markdown, token=self._token
+            channel=to.channel, ts=ts, markdown_text=markdown, token=self.token
         )
 
     async def stop(self, to: Address, ts: str, markdown: str | None, name: str) -> None:
@@ -181,13 +181,13 @@ class Post:
             ts=ts,
             markdown_text=markdown or None,
             metadata=_named(name),
-            token=self._token,
+            token=self.token,
         )
 
     async def status(self, to: Address, text: str) -> None:
         """What the bot is doing, below a thread, until it says something."""
         await self._web.assistant_threads_setStatus(
-            channel_id=to.channel, thread_ts=to.thread or "", status=text, token=self._token
+            channel_id=to.channel, thread_ts=to.thread or "", status=text, token=self.token
         )
 
 

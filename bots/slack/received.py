@@ -10,7 +10,15 @@ import msgspec
 
 
 class File(msgspec.Struct):
+    id: str | None = None
+    name: str | None = None
+    title: str | None = None
     mimetype: str | None = None
+    subtype: str | None = None
+    size: int | None = None
+    duration_ms: int | None = None
+    url_private: str | None = None
+    url_private_download: str | None = None
 
 
 class Profile(msgspec.Struct):
@@ -95,7 +103,8 @@ class Body(msgspec.Struct):
 
     @property
     def team(self) -> str | None:
-        if self.authorizations:
+        # Of an app that is installed for a whole organisation they name no team.
+        if self.authorizations and self.authorizations[0].team_id:
             return self.authorizations[0].team_id
         return self.team_id or (self.workspace.id if self.workspace else None)
 

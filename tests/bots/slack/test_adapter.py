@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from core.adapter import Adapter
 from playground.slack import Slack
 from tests.bots.contract import AdapterContract
-from tests.bots.slack.world import RULES, buttons, make, press, seen
+from tests.bots.slack.world import RULES, labels, make, seen
 
 
 class TestContract(AdapterContract):
@@ -31,10 +31,13 @@ class TestContract(AdapterContract):
         return seen(self.server, self.alice)
 
     async def press(self, label: str) -> None:
-        press(self.server, self.alice, label, self.alice)
+        self.server.choose(self.alice, label)
 
     async def labels(self) -> list[str]:
-        return [one["text"]["text"] for _, one in buttons(self.server, self.alice)]
+        return labels(self.server, self.alice)
+
+    async def files(self) -> dict[str, bytes]:
+        return self.server.files(self.alice)
 
 
 class TestThreadContract(AdapterContract):
@@ -58,10 +61,13 @@ class TestThreadContract(AdapterContract):
         return seen(self.server, self.place)
 
     async def press(self, label: str) -> None:
-        press(self.server, self.alice, label, self.place)
+        self.server.choose(self.alice, label, self.place)
 
     async def labels(self) -> list[str]:
-        return [one["text"]["text"] for _, one in buttons(self.server, self.place)]
+        return labels(self.server, self.place)
+
+    async def files(self) -> dict[str, bytes]:
+        return self.server.files(self.place)
 
 
 class TestUserContract(TestThreadContract):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -14,7 +16,7 @@ from bots.slack.acts import COMMANDS_IN_THREADS, Hint
 from bots.slack.keys import address
 from bots.slack.parse import parse, team_of
 from bots.slack.rules import Me, Rules
-from core.messages import Inbound
+from core.messages import Attachment, Inbound
 
 ME = Me("T1", "UBOT", "BBOT", "chinwag")
 RULES = Rules(words=frozenset({"reset", "stop", "model", "start"}))
@@ -152,12 +154,21 @@ class TestWhoIsMeant:
         assert parse(shared, replace(ME, team="T2"), RULES) is None
 
     def test_files_alone_count(self) -> None:
-        files = [{"id": "F1", "mimetype": "image/png"}, {"id": "F2", "mimetype": "text/csv"}]
-        said = told(direct("", subtype="file_share", files=files))
-        assert said.text.splitlines() == [
-            "[image: this bot cannot see it yet]",
-            "[file: this bot cannot open it yet]",
+        url = "https://files.slack.com/files-pri/T1-F1/download/cat.png"
+        files = [
+            {"id": "F1", "name": "cat.png", "mimetype": "image/png", "size": 5, "url_private": url},
+            {"id": "F2", "mimetype": "audio/mp4", "subtype": "slack_audio", "duration_ms": 2_500},
+            {"id": "F3", "title": "a plan", "mimetype": "application/pdf"},
+            {},
         ]
+        said = told(direct("", subtype="file_share", files=files))
+        assert (said.kind, said.text) == ("message", "")
+        assert said.attachments == (
+            Attachment("photo", url, "cat.png", "image/png", 5),
+            Attachment("voice", "F2", "", "audio/mp4", 0, 2),
+            Attachment("document", "F3", "a plan", "application/pdf"),
+            Attachment("document", ""),
+        )
 
 
 class TestWhoseConversation:
@@ -413,6 +424,34 @@ class TestActs:
         assert parse(self.pressed(**more), ME, RULES) is None
 
 
+PAYLOADS: Final = Path(__file__).parents[2] / "payloads" / "slack"
+HEARD: Final = {
+    "agent_session_stopped": "command",
+    "app_mention": "message",
+    "app_mention_edited": "message",
+    "app_mention_file": "message",
+    "app_mention_thread": "message",
+    "file_share": "message",
+    "file_share_deleted": "message",
+    "file_share_mention": "message",
+    "file_share_remote": "message",
+    "file_share_voice": "message",
+    "message_app_context": "message",
+    "message_changed": "edit",
+    "message_changed_tombstone": "edit",
+    "message_channel_mention": "message",
+    "message_deleted": "edit",
+    "message_enterprise": "message",
+    "message_im": "message",
+    "message_im_thread": "message",
+    "message_rich": "message",
+    "message_thread": "message",
+    "slash_command": "",
+    "slash_command_enterprise": "",
+    "slash_command_im": "command",
+    "thread_broadcast": "message",
+}
+
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -450,6 +489,18 @@ class TestAnyJson:
     def test_any_text(self, text: str) -> None:
         said = heard(direct(text))
         assert said is None or said.text.encode() is not None
+
+    @pytest.mark.parametrize("file", sorted(PAYLOADS.glob("*.json")), ids=lambda file: file.stem)
+    def test_recorded_payloads(self, file: Path) -> None:
+        payload = json.loads(file.read_text())
+        team = team_of(payload) or "T0ACMETEAM1"
+        me = Me(team, "U0CHINWAGBT", "B0CHINWAGBT")
+        found = parse(payload, me, RULES)
+        assert (found is not None) == (file.stem in HEARD), found
+        if isinstance(found, Inbound):
+            assert address(found.key, None) is not None
+            assert found.kind == HEARD[file.stem]
+            assert parse(payload, me, RULES) == found
 
     def test_what_is_nested_without_end(self) -> None:
         deep: dict[str, Any] = {}

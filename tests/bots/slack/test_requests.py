@@ -21,7 +21,7 @@ from core.errors import PlatformRefused
 from playground.slack import Slack
 from playground.slack_posts import signature
 from tests.bots.contract import AdapterContract, Desk, running
-from tests.bots.slack.world import RULES, buttons, make, press, seen
+from tests.bots.slack.world import RULES, labels, make, seen
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -75,10 +75,13 @@ class TestContract(AdapterContract):
         return seen(self.server, self.alice)
 
     async def press(self, label: str) -> None:
-        press(self.server, self.alice, label, self.alice)
+        self.server.choose(self.alice, label)
 
     async def labels(self) -> list[str]:
-        return [one["text"]["text"] for _, one in buttons(self.server, self.alice)]
+        return labels(self.server, self.alice)
+
+    async def files(self) -> dict[str, bytes]:
+        return self.server.files(self.alice)
 
 
 class TestWhoItIs:
