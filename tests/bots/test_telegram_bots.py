@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,30 @@ def test_what_a_webhook_needs(tmp_path: Path, text: str, without: str, words: st
     settings = load_settings(config(tmp_path, text + BOTS), environ)
     with pytest.raises(ConfigError, match=words):
         list(telegram_bots(settings, FakeClock()))
+
+
+# --- docs/telegram.md -------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "telegram.md").read_text()
+
+
+@pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))
+def test_the_settings_of_the_page_are_some(tmp_path: Path, text: str) -> None:
+    settings = load_settings(config(tmp_path, textwrap.dedent(text)), ENVIRON)
+    for bot in settings.telegram.each():
+        webhook_of(bot, settings)
+    assert settings.model_fields_set
+
+
+def test_what_the_page_quotes_is_said() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "bots").rglob("*.py"))
+    code = re.sub(r'"\s+f?"', "", code)
+    quoted = re.findall(r'exit \d, "(.*?)(?: \.\.\.)?"', PAGE)
+    assert len(quoted) >= 5
+    for sentence in quoted:
+        assert sentence in code, sentence
+    events = re.findall(r"`(telegram\.\w+)` in the log", PAGE)
+    assert len(events) == 4
+    for event in events:
+        assert f'"{event}"' in code, event
