@@ -459,6 +459,8 @@ class Answering:
     def _agent_for(self, snapshot: Snapshot) -> Agent:
         """What the chat chose, over what is configured."""
         chosen = snapshot.chosen
+        if not chosen:
+            return self._agent
         model = chosen.get("model", self._agent.model)
         return replace(
             self._agent,

@@ -101,7 +101,7 @@ class Fetching:
         turn_seconds: float = TURN_SECONDS,
     ) -> None:
         self._key = key
-        self._fetches = adapter if isinstance(adapter, Fetches) else None
+        self._adapter = adapter
         self._opens = opens
         self._keep = keep
         self._clock = clock
@@ -119,6 +119,8 @@ class Fetching:
         :raises StoreError: they could not be kept
         """
         new = [each for each in messages if each.attachments and each.id not in self.contents]
+        if not new:  # as in most turns
+            return
         files = [self._blocks(attachment) for each in new for attachment in each.attachments]
         fetched: list[Sequence[Block]] = []
         # All of them end before an error of one is raised: none goes on unseen.
@@ -140,7 +142,8 @@ class Fetching:
         try:
             if self._left < 0:
                 raise NotFetched(TOO_MANY)
-            declined = self._opens.declines(attachment) if self._fetches else NO_FILES
+            fetches = isinstance(self._adapter, Fetches)
+            declined = self._opens.declines(attachment) if fetches else NO_FILES
             if declined:
                 raise NotFetched(declined)
             async with self._turns:
@@ -167,10 +170,10 @@ class Fetching:
         return [block for part in parts for block in await self._block(part)]
 
     async def _fetched(self, attachment: Attachment) -> Fetched:
-        assert self._fetches is not None
+        assert isinstance(self._adapter, Fetches)
         while True:
             try:
-                return await self._fetches.fetch(self._key, attachment)
+                return await self._adapter.fetch(self._key, attachment)
             except TryLater as later:
                 # At least a moment, or asking again and again would use up no patience.
                 wait = max(0.5, later.seconds)

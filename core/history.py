@@ -34,7 +34,11 @@ def calls(message: Message) -> list[Block]:
 
 def used_tools(messages: Sequence[Message]) -> bool:
     """Whether there is a call or a result of one in them."""
-    return any(_may_hold(each, b"tool_use") or _may_hold(each, b"tool_result") for each in messages)
+    return any(
+        _may_hold(each, b"tool_use") or _may_hold(each, b"tool_result")
+        for each in messages
+        if _UNDERSCORE in bytes(each.blocks)
+    )
 
 
 def result(call_id: str, content: object, *, error: bool = False) -> Block:

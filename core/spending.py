@@ -185,7 +185,9 @@ class Purse:
         """
         spending = self._spending
         at = spending.budget.now()
-        usage, cost = spending.prices.worst(model, prompt, output, at)
+        usage, cost = Usage(), None
+        if unknown is None:
+            usage, cost = spending.prices.worst(model, prompt, output, at)
         hold = spending.budget.reserve(self._key, self.sender, cost, usage.tokens)
         self._calls += 1
         row = Spent(

@@ -47,6 +47,8 @@ def settle(agent: Agent, lists: Lists, adapter: str, key: str) -> Agent:
 
 def names_for(lists: Lists, adapter: str, key: str) -> Names | None:
     """The list that holds for this chat; None: none does."""
+    if not (lists.platforms or lists.chats):
+        return None
     platform = adapter.partition("@")[0]
     parsed = SessionKey.parse(key)
     chats = lists.chats.get(platform, {})

@@ -217,6 +217,7 @@ class _Run:
         self._bytes_per_token: float | None = None
         self._before = _preamble(steps)
         self._piece = ""
+        self._has_words = False
         self._first_text: float | None = None
         self._visible = False
         self._unjournaled: list[msgspec.Raw] = []
@@ -387,6 +388,7 @@ class _Run:
 
     async def _attempt(self, use_tools: bool) -> Answer:
         self._piece = ""
+        self._has_words = False
         self._first_text = None
         request = await self._request(use_tools)
         asked = self._clock.monotonic()
@@ -444,13 +446,16 @@ class _Run:
         if self._first_text is None:
             self._first_text = self._clock.monotonic()
         self._piece += piece
-        if self._show and self._piece.strip() and self._show(self._joined(self._piece)):
+        # Looked for in the new piece alone: a long answer has a thousand of them.
+        self._has_words = self._has_words or bool(piece.strip())
+        if self._show and self._has_words and self._show(self._joined(self._piece)):
             self._visible = True
 
     def _joined(self, text: str) -> str:
         """All that was said, with this after it: a paragraph of its own after a tool's result."""
-        goes_on = bool(self._before) and not self._before.endswith("\n\n")
-        return self._before + (text if goes_on else text.lstrip())
+        if not self._before:
+            return text.lstrip()
+        return self._before + (text.lstrip() if self._before.endswith("\n\n") else text)
 
     # ------------------------------------------------------------------ tools
 
