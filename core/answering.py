@@ -11,13 +11,13 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 
 import msgspec
 from msgspec.structs import replace
 
 from core import approvals, cards, changes, phrases, suspending
-from core.adapter import Adapter, Decoration, Rate, Standing
+from core.adapter import Adapter, Decoration, Live, Rate, Standing
 from core.agent import Agent
 from core.attachments import Fetching, Opens, OpensNothing
 from core.changes import Fence
@@ -261,7 +261,7 @@ class Answering:
                 )
             finally:
                 on_screen = await live.close()
-                standing = live.standing() if isinstance(live, Standing) else standing
+                standing = live.standing() if _stands(live) else standing
             if isinstance(finished, Suspended):
                 await self._suspend(key, adapter, fence, finished, turn, asked, on_screen)
                 return None
@@ -480,6 +480,11 @@ class Answering:
             effort=agent.effort,
             cwd=self._cwd,
         )
+
+
+def _stands(live: Live) -> TypeGuard[Standing]:
+    """What isinstance would say, which goes through the whole Protocol each time."""
+    return hasattr(live, "standing")
 
 
 async def _rendered(adapter: Adapter, text: str) -> tuple[str, ...]:

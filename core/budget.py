@@ -71,6 +71,9 @@ class Hold(NamedTuple):
     parts: tuple[tuple[Tally, Unit, int], ...]
 
 
+_NO_HOLD: Final = Hold(())
+
+
 class Crowded(Exception):
     """There is room, but other calls that are being made hold it: wait until one has ended."""
 
@@ -133,6 +136,8 @@ class Budget:
         :raises BudgetReached: a limit has no room for it, or is in money and there is no price
         :raises Crowded: no limit has room for it as long as other calls are being made
         """
+        if not self.limits:
+            return _NO_HOLD
         now = self.now()
         parts: list[tuple[Tally, Unit, int]] = []
         crowded = False

@@ -89,7 +89,7 @@ class _Busy:
     """A key that is worked on in this process now."""
 
     def __init__(self) -> None:
-        self.wake = asyncio.Event()
+        self.woken = asyncio.get_running_loop().create_future()
         self.turn: asyncio.Task[Again | None] | None = None
 
 
@@ -434,7 +434,8 @@ class Conversations:
         busy = self._busy.get(key)
         if busy is None:
             return
-        busy.wake.set()
+        if not busy.woken.done():
+            busy.woken.set_result(None)
         if busy.turn and interrupts:
             busy.turn.cancel()
 
@@ -543,13 +544,9 @@ class Conversations:
     ) -> Again | None:
         """Commands are answered while the turn runs."""
         while not turn.done():
-            waking = asyncio.create_task(busy.wake.wait())
-            try:
-                await asyncio.wait((turn, waking), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waking.cancel()
-            if busy.wake.is_set() and not turn.done():
-                busy.wake.clear()
+            await asyncio.wait((turn, busy.woken), return_when=asyncio.FIRST_COMPLETED)
+            if busy.woken.done() and not turn.done():
+                busy.woken = asyncio.get_running_loop().create_future()
                 await self._delivery.deliver(key, adapter)
         if turn.cancelled():
             return None

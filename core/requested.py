@@ -46,7 +46,8 @@ class Blobbed:
 
         :raises StoreUnavailable: the store did not answer
         """
-        if not any(_names_one(message) for message in messages):
+        # A list: it is looked through for each request, and mostly to its end.
+        if not any([b'"blob"' in bytes(message.blocks) for message in messages]):
             return messages
         old = await self._too_old([id for message in messages for id in _shown(message)])
         return [
