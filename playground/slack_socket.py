@@ -140,13 +140,14 @@ class Sockets:
         if isinstance(fault, Delay):
             await asyncio.sleep(fault.seconds)
         if isinstance(fault, ResetBefore) and transport is not None:
-            transport.abort()
+            transport.abort()  # the ticket is not used up
+            return web.Response()
         issued = self._tickets.pop(request.query.get("ticket", ""), None)
         late = issued is None or time.monotonic() - issued > TICKET_SECONDS
         if late or isinstance(fault, Answer):
             self.refused += 1
             self._tell("refused", {"ticket": request.query.get("ticket", "")})
-            raise web.HTTPForbidden(text="Forbidden")
+            return web.Response(status=fault.status if isinstance(fault, Answer) else 403)
         ws = web.WebSocketResponse(autoping=False, timeout=0.2)
         await ws.prepare(request)
         self.opened += 1

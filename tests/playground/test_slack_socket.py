@@ -15,10 +15,12 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from playground.slack import (
     Answer,
+    Delay,
     DeliverTwice,
     Delivery,
     Lost,
     ResetAfter,
+    ResetBefore,
     Slack,
 )
 
@@ -441,6 +443,28 @@ async def test_bolt_wedges_when_its_ticket_is_burnt(slack: Slack) -> None:
         await slack.until(lambda: slack.sockets.refused >= 4)
         assert not await handler.client.is_connected()
         assert len(slack.called("apps.connections.open")) == 2
+
+
+async def test_a_handshake_that_is_refused_cut_or_slow(slack: Slack) -> None:
+    async with aiohttp.ClientSession() as session:
+        url = await open_url(slack)
+        slack.fault("socket", ResetBefore(), times=2)  # the client itself tries once more
+        with pytest.raises(aiohttp.ClientError):
+            await session.ws_connect(url)
+        slack.fault("socket", Delay(0.01))
+        async with session.ws_connect(url) as ws:  # the ticket was still good
+            assert (await ws.receive_json())["type"] == "hello"
+        slack.fault("socket", Answer(409))
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await session.ws_connect(await open_url(slack))
+        assert caught.value.status == 409
+
+
+async def test_the_sockets_are_cut(slack: Slack, bot: Heard) -> None:
+    slack.sockets.cut()
+    await slack.until(lambda: slack.sockets.opened >= 2 and slack.connected)
+    slack.write(slack.person("Alice"), "back?")
+    assert {event["text"] for event in await bot.hears(1)} == {"back?"}
 
 
 async def test_a_handshake_that_ends_in_silence(slack: Slack) -> None:
