@@ -37,6 +37,8 @@ INSTRUCTIONS: Final = (
 )
 # The engine of these rules is Rust's: "$" is the very end.
 A_NAME: Final = "^[a-z][a-z0-9-]{0,39}$"
+# Letters at both ends, so that it can be seen where the name ends.
+A_CALL: Final = r"^\w(?:[^\n]{0,62}\w)?$"
 A_WORD: Final = r"^\S+$"
 A_COMMAND: Final = "^[a-z][a-z0-9_]{0,31}$"
 A_SLASH: Final = "^/[a-z0-9_-]{1,31}$"
@@ -332,6 +334,7 @@ class TelegramKeys(Section):
     """What may be said of one bot.
 
     :param account: which of several bots of one database this is
+    :param names: by which people call the bot in a group, besides its user name
     :param mode: whether we ask Telegram for updates, or it brings them to `[http] public_url`
     :param poll_timeout: seconds that one request for updates waits at Telegram
     :param max_connections: updates that may be on their way to our webhook at once
@@ -349,6 +352,7 @@ class TelegramKeys(Section):
     poll_timeout: Annotated[int, Field(ge=1, le=50)] = 30
     max_connections: Annotated[int, Field(ge=1, le=100)] = 40
     scope: Literal["chat", "user"] = "chat"
+    names: tuple[Annotated[str, StringConstraints(pattern=A_CALL)], ...] = ()
     streaming: Literal["auto", "edit", "off"] = "auto"
     on_unknown_outcome: Literal["resend", "hold"] = "resend"
     max_file_mb: Annotated[int, Field(ge=1, le=64)] = 20

@@ -26,6 +26,7 @@ def telegram_bots(settings: Settings, clock: Clock) -> Iterator[TelegramAdapter]
     if not bots:
         return
     from bots.telegram.adapter import TelegramAdapter
+    from bots.telegram.writing import Called
 
     for bot in bots:
         assert bot.token is not None
@@ -34,12 +35,18 @@ def telegram_bots(settings: Settings, clock: Clock) -> Iterator[TelegramAdapter]
             base_url=bot.base_url,
             account=bot.account,
             scope=bot.scope,
+            called=Called(bot.names, hears_all(settings)),
             streaming=bot.streaming,
             webhook=webhook_of(bot, settings),
             poll_timeout=bot.poll_timeout,
             max_file_bytes=bot.max_file_mb << 20,
             clock=clock,
         )
+
+
+def hears_all(settings: Settings) -> bool:
+    """Whether what is not said to a bot is of any use to it."""
+    return settings.memory.unaddressed > 0 or "mention" in settings.agent.chat_settings
 
 
 def path_of(bot: TelegramKeys) -> str:

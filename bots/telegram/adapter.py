@@ -36,6 +36,7 @@ from bots.telegram.render import render
 from bots.telegram.sending import Body, Button, Sending, decode_body
 from bots.telegram.webhook import Webhook, WebhookListener
 from bots.telegram.wire import bot_at
+from bots.telegram.writing import BY_NAME_ONLY, Called
 from core.adapter import (
     Accept,
     Acceptance,
@@ -94,6 +95,7 @@ class TelegramAdapter:
 
     :param account: which of several bots of ours it is; a part of its keys
     :param scope: whether a group has one history, or each person in it their own
+    :param called: what reaches us in a group, besides our user name
     :param streaming: whether an answer is shown while it grows: by drafts where they exist, else
         by edits (`auto`), by edits only (`edit`), or not at all (`off`)
     :param webhook: where Telegram brings updates to; None: we ask it for them
@@ -110,6 +112,7 @@ class TelegramAdapter:
         base_url: str = BASE_URL,
         account: str | None = None,
         scope: Scope = "chat",
+        called: Called = BY_NAME_ONLY,
         streaming: Streaming = "auto",
         webhook: Webhook | None = None,
         poll_timeout: int = 30,
@@ -121,6 +124,7 @@ class TelegramAdapter:
             raise PlatformRefused("the Telegram token is empty, or has signs that no token has")
         self._account = account
         self._scope: Scope = scope
+        self._called = called
         self._streaming: Streaming = streaming
         self._drafts = streaming == "auto"
         self._poll_timeout = poll_timeout
@@ -171,7 +175,7 @@ class TelegramAdapter:
             backoff = Backoff("telegram.unreachable", self._clock)
             user = await insist(self._bot.get_me, backoff)
             self._me = Me(user.id, user.username or "")
-            self._hearing = Hearing(self._me, self._account, self._scope)
+            self._hearing = Hearing(self._me, self._account, self._scope, self._called)
         return self._me
 
     async def identity(self) -> str:

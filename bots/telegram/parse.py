@@ -17,7 +17,7 @@ from bots.telegram.keys import GENERAL, Scope, address, key_of, prefix_of
 from bots.telegram.press import key_and_data
 from bots.telegram.quoting import forwarded, is_forwarded, name_of, replied_to
 from bots.telegram.received import Me, Message, Press, Stopped, Update, User
-from bots.telegram.writing import Writing, for_us, own_words
+from bots.telegram.writing import BY_NAME_ONLY, Called, Writing, for_us, is_called, own_words
 from core.messages import NO_BLOCKS, Inbound, Sender, clean, encode_blocks
 
 MAX_ALBUM: Final = 64
@@ -32,12 +32,14 @@ def parse(
     account: str | None,
     scope: Scope,
     albums: Container[AlbumId] = (),
+    called: Called = BY_NAME_ONLY,
 ) -> Inbound | None:
     """
     :param update: decoded JSON, whatever it may be
     :param account: which of several bots of ours this is
     :param scope: whether a group has one history, or each person in it their own
     :param albums: of which a part was meant for us, so that all of it is
+    :param called: what else is for us in a group
     """
     if not isinstance(update, dict):
         return None
@@ -55,17 +57,17 @@ def parse(
     elif read.stopped_message_generation is not None:
         inbound = _stopped(update_id, read.stopped_message_generation, account)
     elif message is not None:
-        inbound = _said(update_id, message, update["message"], bot, account, scope, albums)
+        inbound = _said(update_id, message, update["message"], bot, account, scope, albums, called)
     elif (edited := read.edited_message) is not None:
         raw = update["edited_message"]
-        inbound = _said(update_id, edited, raw, bot, account, scope, albums, edited=True)
+        inbound = _said(update_id, edited, raw, bot, account, scope, albums, called, edited=True)
     # Where no answer could go (an id of 0, say), nothing is taken in.
     return inbound if inbound is not None and address(inbound.key, account) is not None else None
 
 
 def album_of(update: object, inbound: Inbound) -> AlbumId | None:
     """Of a message in a group: the others of its album bear no mention of us."""
-    told = inbound.group and inbound.album is not None and inbound.kind == "message"
+    told = inbound.group and inbound.addressed and inbound.kind == "message"
     if not told or inbound.album is None or not isinstance(update, dict):
         return None
     return update["message"]["chat"]["id"], inbound.album
@@ -79,6 +81,7 @@ def _said(
     account: str | None,
     scope: Scope,
     albums: Container[AlbumId],
+    called: Called,
     *,
     edited: bool = False,
 ) -> Inbound | None:
@@ -101,7 +104,9 @@ def _said(
     # Who forwards a message has not said what stands in it, neither to us nor as a command.
     repeats = is_forwarded(raw)
     meant = edited or (album is not None and (chat.id, album) in albums)
-    if group and not meant and (repeats or not _meant(message, writing, bot)):
+    if not repeats and not meant:
+        meant = _meant(message, writing, bot, called.names)
+    if group and not meant and (not called.everything or _of_another_bot(writing, bot)):
         return None
     if repeats:
         own, came, others = "", Brought(), forwarded(raw, writing.part(), bot)
@@ -133,6 +138,7 @@ def _said(
         group=group,
         at=message.date * 1000,
         attachments=attachments,
+        addressed=meant or not group,
         album=album if came.attachments or repeats else None,
     )
 
@@ -208,11 +214,15 @@ def _moved(update_id: str, message: Message, account: str | None, scope: Scope) 
     )
 
 
-def _meant(message: Message, writing: Writing, bot: Me) -> bool:
+def _of_another_bot(writing: Writing, bot: Me) -> bool:
+    return writing.command() is not None and not for_us(writing, bot)
+
+
+def _meant(message: Message, writing: Writing, bot: Me, names: tuple[str, ...]) -> bool:
     """Whether the bot is addressed, in a group."""
     if writing.command() is not None:
         return for_us(writing, bot)
-    if writing.mentions(bot):
+    if writing.mentions(bot) or is_called(writing, names):
         return True
     replied = message.reply_to_message
     if replied is None or replied.sender is None or replied.sender.id != bot.id:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -50,6 +52,33 @@ class Writing(msgspec.Struct):
             return entity.user is not None and entity.user.id == bot.id
         name = self.part(entity.offset, entity.offset + entity.length)
         return entity.type == "mention" and name.lower() == f"@{bot.username.lower()}"
+
+
+class Called(msgspec.Struct, frozen=True):
+    """What, besides its user name, reaches the bot in a group.
+
+    :param names: at the beginning or the end of a message, as whole words, in any case
+    :param everything: what is not said to it is brought, too, marked as that
+    """
+
+    names: tuple[str, ...] = ()
+    everything: bool = False
+
+
+BY_NAME_ONLY: Final = Called()
+
+
+def is_called(writing: Writing, names: tuple[str, ...]) -> bool:
+    """Whether one of these names stands in front or at the end."""
+    return bool(names) and _calls(names).search(writing.part()) is not None
+
+
+@lru_cache(maxsize=100)
+def _calls(names: tuple[str, ...]) -> re.Pattern[str]:
+    some = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    # Between the name and the border stands nothing that is said: signs, white space, pictograms.
+    word, sign = r"[^\W_]", r"[\W_]*"
+    return re.compile(rf"\A{sign}(?:{some})(?!{word})|(?<!{word})(?:{some}){sign}\Z", re.IGNORECASE)
 
 
 def for_us(writing: Writing, bot: Me) -> bool:

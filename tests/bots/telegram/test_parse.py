@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bots.telegram.hearing import Hearing
 from bots.telegram.keys import Address, Scope, address, key_of, moved_prefixes
 from bots.telegram.parse import parse
 from bots.telegram.press import data_for
 from bots.telegram.quoting import MAX_NAME
 from bots.telegram.received import Me
+from bots.telegram.writing import Called
 from core.keys import SessionKey
 from core.messages import Inbound, clean
 
@@ -307,6 +309,61 @@ MEANT = mentioning("@our_bot hi", "@our_bot")
 )
 def test_what_says_nothing_to_us(raw: object) -> None:
     assert parse(raw, BOT, None, "chat") is None
+
+
+NAMES = Called(("Chinny", "the bot", "C3"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Chinny, what now?",
+        "chinny what now",
+        "what now, CHINNY?!",
+        " 👋 Chinny!",
+        "«Chinny» what now",
+        "chinny",
+        "The Bot: what now",
+        "what now _the bot_",
+        "c3?",
+    ],
+)
+def test_a_name_in_front_or_at_the_end_calls_the_bot(text: str) -> None:
+    inbound = parse(update(GROUP, text=text), BOT, None, "chat", called=NAMES)
+    assert inbound is not None and inbound.addressed and inbound.text == clean(text).strip()
+    assert parse(update(GROUP, text=text), BOT, None, "chat") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["I like Chinny a lot", "Chinnys lunch", "xChinny", "the bottom", "bot", "c33", "Chinny1 hi"],
+)
+def test_a_name_elsewhere_or_in_another_word_does_not(text: str) -> None:
+    assert parse(update(GROUP, text=text), BOT, None, "chat", called=NAMES) is None
+
+
+def test_where_all_is_heard_it_is_said_what_was_not_for_us() -> None:
+    def hear(raw: dict[str, Any]) -> Inbound | None:
+        return parse(raw, BOT, None, "chat", called=Called(everything=True))
+
+    lunch = hear(update(GROUP, text="lunch?"))
+    assert lunch is not None and not lunch.addressed
+    assert (lunch.kind, lunch.text, lunch.group) == ("message", "lunch?", True)
+    for meant in (update(GROUP, **MEANT), update(text="lunch?"), edited(update(GROUP, text="x"))):
+        inbound = hear(meant)
+        assert inbound is not None and inbound.addressed
+    # Said to another bot, by a bot, or without a word.
+    assert hear(update(GROUP, **commanding("/ask@other_bot what"))) is None
+    assert hear(update(GROUP, text="x", **{"from": ALICE | {"is_bot": True}})) is None
+    assert hear(update(GROUP, new_chat_members=[ALICE])) is None
+
+
+def test_an_album_that_was_not_for_us_makes_none_of_its_pictures_ours() -> None:
+    hearing = Hearing(BOT, None, "chat", Called(everything=True))
+    photo = [{"file_id": "f", "file_unique_id": "u", "width": 9, "height": 9, "file_size": 9}]
+    for update_id in (1, 2):
+        inbound = hearing(update(GROUP, photo=photo, media_group_id="a") | {"update_id": update_id})
+        assert inbound is not None and not inbound.addressed and inbound.album == "a"
 
 
 ANONYMOUS = {"id": 1087968824, "is_bot": True, "first_name": "Group"}
