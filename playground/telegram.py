@@ -393,6 +393,15 @@ class Telegram:
     def webhook(self) -> Webhook:
         return self._world.webhook
 
+    @property
+    def second(self) -> float:
+        """How long a second of a webhook's delays takes."""
+        return self._sender.second
+
+    @second.setter
+    def second(self, seconds: float) -> None:
+        self._sender.second = seconds
+
     def unconfirmed(self) -> list[int]:
         return self._updates.waiting()
 

@@ -21,10 +21,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from telegram import Bot, WebhookInfo
-from telegram.error import BadRequest
+from telegram.error import BadRequest, InvalidToken
 
 from bots.http import BadBody, body_of
-from bots.telegram.failures import why
+from bots.telegram.failures import unknown, why
 from bots.telegram.insist import Backoff, Complaint, insist
 from bots.telegram.line import Line
 from bots.telegram.poll import ASKED, heard
@@ -188,9 +188,19 @@ class WebhookListener:
             self._doubt.clear()
 
     async def _look(self) -> WebhookInfo:
-        info = await insist(self._bot.get_webhook_info, self._unreachable)
+        info = await insist(self._info, self._unreachable)
         self._line.answered()
         return info
+
+    async def _info(self) -> WebhookInfo:
+        try:
+            return await self._bot.get_webhook_info()
+        except InvalidToken as error:
+            if unknown(error):
+                raise PlatformRefused(
+                    'this Bot API server knows of no webhooks: set [telegram] mode = "polling"'
+                ) from error
+            raise
 
     async def _keep(self, info: WebhookInfo, wrong: bool) -> None:
         """Sets the webhook, if it is not as it should be."""

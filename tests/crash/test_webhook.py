@@ -4,6 +4,7 @@ answered once; and the program behind a webhook as people and operators meet it.
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import aiohttp
@@ -12,8 +13,10 @@ import pytest
 from core import failpoints
 from playground.telegram import TOKEN, ResetAfter, Telegram
 from tests.crash.program import CONFIG, World, said
+from tests.crash.record import Recorded
 from tests.crash.test_kill import converse
 from tests.examples.test_echo_adapter import free_port
+from tests.history_checker import tell
 
 SECRET = "the-webhook-secret-of-the-playground_1"
 OTHER = "654321:TEST-token_of_another_bot_0000000"
@@ -56,6 +59,41 @@ async def test_killed_anywhere(name: str, hit: int, tmp_path: Path) -> None:
         hit = min(hit, 2)
     async with webhooked(tmp_path) as world:
         await converse(world, f"{name}:{hit}")
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(3))
+async def test_killed_again_and_again_with_many_chats(seed: int, tmp_path: Path) -> None:
+    """40 chats at once, six kills and more at random points, and answers that are lost."""
+    chance = random.Random(seed)
+    port = free_port()
+    variables = {
+        "TELEGRAM_WEBHOOK_SECRET": SECRET,
+        "CHINWAG_TELEGRAM__MODE": "webhook",
+        "CHINWAG_HTTP__PORT": port,
+        "CHINWAG_HTTP__PUBLIC_URL": f"http://127.0.0.1:{port}",
+    }
+    (tmp_path / ".env").write_text(
+        "\n".join(f"{name}={value}" for name, value in variables.items())
+    )
+    async with Recorded(tmp_path, chance) as world:
+        world.telegram.second = 0.05
+        people = [world.friend(f"P{number}") for number in range(40)]
+        for _ in range(6):
+            await world.start(f"{chance.choice(failpoints.NAMES)}:{chance.randint(1, 60)}")
+            world.telegram.fault("webhook", ResetAfter(), times=3, after=chance.randint(1, 20))
+            for person in people:
+                world.say_so(person)
+            await world.until(lambda: not world.telegram.unconfirmed(), "all updates confirmed")
+            await world.kill()
+        await world.start()
+        for person in people:
+            world.say_so(person)
+        await world.quiet()
+        assert await world.terminate() == 0
+        findings = await world.judge()
+        assert not findings, tell(findings)
 
 
 async def test_an_answer_that_is_lost_is_no_second_turn(tmp_path: Path) -> None:

@@ -470,6 +470,12 @@ class TestKeeping:
                 await look(telegram, clock)
             assert len(calls(telegram, "setWebhook")) == 1
 
+    async def test_a_server_that_knows_of_no_webhooks(self, telegram: Telegram, port: int) -> None:
+        async with reached(telegram, port) as adapter:
+            telegram.fault("getWebhookInfo", Answer(404, "Not Found"))
+            with pytest.raises(PlatformRefused, match='mode = "polling"'):
+                await adapter.run(Desk().accept)
+
     async def test_a_refused_token_ends_it(self, telegram: Telegram, port: int) -> None:
         async with reached(telegram, port) as adapter:
             await adapter.connect()
