@@ -60,6 +60,7 @@ def named_by(snapshot: Snapshot) -> set[str]:
         named |= named_in(bytes(snapshot.turn.suspended.results))
     for part in snapshot.outbox:
         named |= named_in(part.body.encode()) if part.body else set()
+        named |= {part.file.blob} if part.file and part.file.blob else set()
     return named
 
 

@@ -29,6 +29,7 @@ from core.messages import (
     time_block,
 )
 from core.outbox import SENT_LIMIT, on_screen, parts_of, queue, retractions
+from core.outgoing import files_of
 from core.quoted import unmarked
 from core.snapshot import Fit, Overheard, Snapshot, Span, Suspension, Turn, Usage
 from core.trimming import NewSummary, from_row, summarised, trimmed
@@ -330,7 +331,9 @@ def commit(
         return snapshot
     rows = turn.steps + _rows(snapshot.next_seq, "assistant", blocks, now)
     reply_to = _last_taken(snapshot, turn)
-    parts, sent = on_screen(parts_of(turn.execution, bodies, reply_to), turn, standing)
+    files = files_of(turn.steps)
+    said = parts_of(turn.execution, bodies, reply_to, files)
+    parts, sent = on_screen(said, turn, standing)
     messages = snapshot.messages + rows
     if window is not None:
         messages = from_row(messages, window)

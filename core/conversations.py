@@ -140,6 +140,7 @@ class Conversations:
             options.on_unknown_outcome,
             self._move,
             lambda key, file: export.made(store, self.ref(key), file),
+            options.say,
         )
         self._answering = Answering(
             self._snapshots,

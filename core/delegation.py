@@ -15,7 +15,9 @@ import msgspec
 from core.agent import Agent
 from core.errors import ModelError, ToolError
 from core.events import trouble
-from core.messages import Message, Role, encode_blocks, text_block
+from core.messages import Message, Role, decode_blocks, encode_blocks, text_block
+from core.outgoing import blocks_to_send
+from core.results import Block, Made
 from core.tools import Tool, ToolContext
 
 
@@ -36,10 +38,13 @@ _SCHEMA: Final = {
 }
 
 
-def agent_tool(agent: Agent, ask: Callable[[Agent, str], Awaitable[str]]) -> Tool:
+Asked = str | list[str | Made]
+
+
+def agent_tool(agent: Agent, ask: Callable[[Agent, str], Awaitable[Asked]]) -> Tool:
     """The tool by which another agent asks this one."""
 
-    async def call(request: str, context: ToolContext) -> str:
+    async def call(request: str, context: ToolContext) -> Asked:
         if not request.strip():
             raise ToolError("The request is empty.")
         try:
@@ -80,21 +85,26 @@ def question(agent: Agent, request: str) -> list[Message]:
     ]
 
 
-def answer(text: str, outcome: str) -> str:
-    """What the one who asked is told.
+def answer(text: str, outcome: str, journal: Unkept) -> Asked:
+    """What the one who asked is told, and what the other's tools have for the person.
 
     :raises ToolError: it has not answered
     """
     if outcome in ("refused", "empty"):
         raise ToolError(text)
-    return text
+    return [text, Made(journal.sending)] if journal.sending else text
 
 
 class Unkept:
     """The journal of such a turn. A crash in its middle is one in the middle of the call."""
 
+    def __init__(self) -> None:
+        self.sending: list[Block] = []
+
     async def answered(self, blocks: Sequence[msgspec.Raw], started: tuple[str, ...]) -> None:
         """Nothing to keep."""
 
     async def results(self, blocks: msgspec.Raw) -> None:
-        """Nothing to keep."""
+        """Nothing to keep but what is to be sent."""
+        if b'"blob"' in bytes(blocks):
+            self.sending += blocks_to_send(decode_blocks(blocks))

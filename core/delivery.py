@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
-from core import outbox
+from core import outbox, phrases
 from core.adapter import Adapter, Receipt, SendsFiles
 from core.clock import Clock
 from core.errors import Gone, Moved, OutcomeUnknown, TryLater, Undeliverable
@@ -13,6 +13,7 @@ from core.events import emit, logger, trouble
 from core.failpoints import failpoint
 from core.messages import File, Outbound
 from core.pace import Pace
+from core.phrases import ENGLISH, Wording
 from core.snapshot import Snapshot
 from core.snapshots import Snapshots
 
@@ -27,7 +28,8 @@ class Delivery:
     :param on_unknown_outcome: what happens to a part that may have been sent already, where the
         platform cannot tell: sent again, or held for a person to look at
     :param moved: called when a chat goes on under another key
-    :param made: makes a file that is to be sent
+    :param made: makes a file that is to be sent, or raises `Undeliverable`
+    :param say: how the fixed sentences are worded
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Delivery:
         on_unknown_outcome: OnUnknownOutcome,
         moved: Callable[[str, str], Awaitable[None]],
         made: Callable[[str, File], Awaitable[bytes]],
+        say: Wording = ENGLISH,
     ) -> None:
         self._snapshots = snapshots
         self._pace = pace
@@ -45,6 +48,7 @@ class Delivery:
         self._on_unknown_outcome = on_unknown_outcome
         self._moved = moved
         self._made = made
+        self._say = say
 
     async def deliver(self, key: str, adapter: Adapter) -> float | None:
         """Until nothing is unsent (None), or for so many seconds nothing may leave."""
@@ -70,7 +74,11 @@ class Delivery:
 
     async def _send(self, key: str, adapter: Adapter, part: Outbound) -> None:
         # Before anything else is done for it: a store that fails here has sent nothing.
-        data = await self._made(key, part.file) if part.file else b""
+        try:
+            data = await self._made(key, part.file) if part.file else b""
+        except Undeliverable as error:
+            await self._undeliverable(key, adapter, part, error)
+            return
         uncertain = not self._snapshots.take_fresh(key, part.id)
         if uncertain and self._must_hold(adapter, part):
             trouble("send.held", key, part=part.id)
@@ -101,8 +109,7 @@ class Delivery:
             await self._put_back(key, part, uncertain)
             await self._moved(error.old, error.new)
         except Undeliverable as error:
-            trouble("send.failed", key, part=part.id, error=str(error))
-            await self._fail(key, part, str(error))
+            await self._undeliverable(key, adapter, part, error)
         except Exception as error:
             # A bug in an adapter, and it would come again: the part must not block its chat.
             logger.exception("send.broken", extra={"event": {"key": key, "part": part.id}})
@@ -131,6 +138,17 @@ class Delivery:
         """This try has sent nothing; whether an earlier one had is as unknown as before."""
         if not uncertain:
             await self._change(key, outbox.put_back, part)
+
+    async def _undeliverable(
+        self, key: str, adapter: Adapter, part: Outbound, error: Undeliverable
+    ) -> None:
+        """Of a file a person is told that it cannot be had here."""
+        trouble("send.failed", key, part=part.id, error=str(error))
+        if part.file is None:
+            await self._fail(key, part, str(error))
+            return
+        (body, *_) = adapter.render(self._say(phrases.FILE_NOT_SENT, name=part.file.name))
+        await self._change(key, lambda snapshot, id: outbox.instead(snapshot, id, body), part)
 
     async def _fail(self, key: str, part: Outbound, why: str) -> None:
         await self._change(key, lambda snapshot, id: outbox.fail(snapshot, id, why[:200]), part)

@@ -15,12 +15,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from core.agent import Agent
-from core.delegation import agent_tool
+from core.delegation import Asked, agent_tool
 from core.registry import called
 from core.threads import in_thread
 from core.tools import Tool
 
-Ask = Callable[[Agent, str], Awaitable[str]]
+Ask = Callable[[Agent, str], Awaitable[Asked]]
 
 
 class Execution:

@@ -14,7 +14,7 @@ from typing import Final
 from core import phrases
 from core.blobs import named_in
 from core.command import Backstage, Call, Outcome
-from core.errors import BlobUnreadable
+from core.errors import BlobUnreadable, Undeliverable
 from core.messages import File, Message
 from core.snapshot import Snapshot, Span
 from core.store import Blob, BotStore, SessionRef
@@ -85,8 +85,11 @@ async def plan(store: BotStore, ref: SessionRef, form: Form, about: About) -> li
 async def made(store: BotStore, ref: SessionRef, file: File) -> bytes:
     """The file as it is to be sent.
 
+    :raises Undeliverable: it was kept, and is not there any more
     :raises StoreError: what the store raises
     """
+    if file.blob:
+        return await _kept(store, file)
     form, about = FORMS[file.form], About(ref.key, ref.agent, file.at)
     pieces: list[str] = []
     all_blobs: dict[str, Blob] = {}
@@ -100,6 +103,16 @@ async def made(store: BotStore, ref: SessionRef, file: File) -> bytes:
     pieces.reverse()
     text = form.head(about) + form.between.join(pieces) + form.foot(all_blobs)
     return text.encode("utf-8", "replace")
+
+
+async def _kept(store: BotStore, file: File) -> bytes:
+    try:
+        blob = await store.blobs.get(file.blob)
+    except BlobUnreadable as error:
+        raise Undeliverable(str(error)) from error
+    if blob is None:
+        raise Undeliverable(f"{file.name} is stored no longer")
+    return blob.data
 
 
 # ---------------------------------------------------------------------- the command

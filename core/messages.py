@@ -124,21 +124,24 @@ class Inbound(
     follows: bool = False
 
 
-class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A file that is made of a history when it leaves; see `core.export`.
+class File(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """A file of a reply: made of a history when it leaves, see `core.export`; or one that is kept,
+    see `core.outgoing`.
 
     :param form: a name in `core.transcript.FORMS`
     :param first: the rows from this seq
     :param last: to this one
     :param at: when it was asked for, in ms since 1970, UTC
+    :param blob: the id of its bytes, when they are kept; there are no rows then
     """
 
     name: str
     media_type: str
-    form: str
-    first: int
-    last: int
-    at: int
+    form: str = ""
+    first: int = 0
+    last: int = 0
+    at: int = 0
+    blob: str = ""
 
 
 class Outbound(

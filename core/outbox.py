@@ -127,6 +127,17 @@ def fail(snapshot: Snapshot, part_id: str, why: str = "refused") -> Snapshot:
     return after if after is snapshot else approvals.not_shown(after, part_id)
 
 
+def instead(snapshot: Snapshot, part_id: str, body: str) -> Snapshot:
+    """A file cannot be sent: its part says so."""
+    outbox = tuple(
+        replace(part, body=body, file=None, state="waiting") if part.id == part_id else part
+        for part in snapshot.outbox
+    )
+    if outbox == snapshot.outbox:
+        return snapshot
+    return _next_sending(replace(snapshot, outbox=outbox))
+
+
 def gone(snapshot: Snapshot) -> Snapshot:
     """The chat is gone: nothing can be sent, and nothing more is tried until somebody writes."""
     outbox = tuple(

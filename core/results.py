@@ -17,6 +17,7 @@ import asyncio
 import base64
 import dataclasses
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -24,14 +25,19 @@ import msgspec
 
 from core.errors import ToolError
 from core.messages import clean, text_block
+from core.outgoing import to_send
 
 MAX_CHARACTERS: Final = 100_000
 MAX_KEPT: Final = 16 << 20  # bytes of a text that is kept whole
 MAX_VALUES: Final = 1_000_000  # in lists and mappings, at any depth
 MAX_IMAGE: Final = 3_750_000  # bytes; as base64 the 5 MB that the API takes
 MAX_DOCUMENT: Final = 8 << 20
+MAX_SENT: Final = 32 << 20  # what a blob may have
+MAX_NAME: Final = 100  # characters
 MAX_PARTS: Final = 20
 _LARGE: Final = 64 << 10  # what takes long enough to hold up everything else
+
+_UNKNOWN: Final = "application/octet-stream"
 
 # The kinds of picture that the API takes, and how each begins.
 _PICTURES: Final = (
@@ -50,18 +56,32 @@ class Image(msgspec.Struct, frozen=True):
     """A picture for the model: PNG, JPEG, GIF or WebP.
 
     :param media_type: need not be given: the bytes say it
+    :param name: what it is called when it is sent
+    :param send: the person is sent it, too, after the answer; see `core.outgoing`
     """
 
     data: bytes
     media_type: str = ""
+    name: str = ""
+    send: bool = False
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file: the model reads PDFs and texts, of others it learns that they are there."""
+    """A file: the model reads PDFs and texts, of others it learns that they are there.
+
+    :param send: the person is sent it after the answer; the model learns that, and does not read it
+    """
 
     data: bytes
     name: str
     media_type: str = "application/octet-stream"
+    send: bool = False
+
+
+class Made(msgspec.Struct, frozen=True):
+    """Blocks as they shall stand in the result."""
+
+    blocks: list[Block]
 
 
 class TooLarge(ToolError):
@@ -79,7 +99,9 @@ async def content_of(value: object, keep: Keep | None = None) -> str | list[Bloc
     """
     if isinstance(value, Image | File):
         return await _blocks([value], keep)
-    if isinstance(value, list | tuple) and any(isinstance(each, Image | File) for each in value):
+    if isinstance(value, list | tuple) and any(
+        isinstance(each, Image | File | Made) for each in value
+    ):
         return await _blocks(value, keep)
     return await _text(value, keep)
 
@@ -89,7 +111,11 @@ async def _blocks(values: Sequence[object], keep: Keep | None) -> list[Block]:
         raise ToolError(f"The result had {len(values)} parts; {MAX_PARTS} are allowed.")
     blocks: list[Block] = []
     for value in values:
-        if isinstance(value, Image):
+        if isinstance(value, Made):
+            blocks += value.blocks
+        elif isinstance(value, Image | File) and value.send:
+            blocks += await _sent(value, keep)
+        elif isinstance(value, Image):
             blocks.append(await _image(value, keep))
         elif isinstance(value, File):
             blocks += await _file(value, keep)
@@ -215,6 +241,37 @@ async def _file(file: File, keep: Keep | None) -> list[Block]:
         text_block(f"{about}; it is kept, but cannot be read here]"),
         kept_block(id, file.media_type),
     ]
+
+
+async def _sent(value: Image | File, keep: Keep | None) -> list[Block]:
+    """For the person; a picture is for the model, too, when it takes it."""
+    name = file_name(value.name)
+    media_type = picture_type(value.data) or value.media_type or _UNKNOWN
+    if isinstance(value, Image) and not value.name:
+        name = f"image.{media_type.rpartition('/')[2]}"
+    size = len(value.data)
+    if not size:
+        raise ToolError(f"The file {name} is empty: it cannot be sent.")
+    if size > MAX_SENT:
+        raise ToolError(f"The file {name} has {size} bytes; {MAX_SENT} can be sent.")
+    about = f"[the file {name}, {media_type}, {size} bytes"
+    if keep is None:
+        return [text_block(f"{about}; it cannot be sent from here]")]
+    blocks: list[Block] = [text_block(f"{about}: the person is sent it after your answer]")]
+    if isinstance(value, Image) and picture_type(value.data) and size <= MAX_IMAGE:
+        blocks.append(await _image(value, keep))
+    return [*blocks, to_send(await keep(value.data, media_type), name, media_type)]
+
+
+def file_name(name: str) -> str:
+    """A name and nothing else: no folder, nothing that turns the reading direction round."""
+    last = re.split(r"[/\\]", clean(name))[-1]
+    plain = "".join(char for char in last if char.isprintable() and char != '"').strip(". ")
+    if len(plain) > MAX_NAME:
+        stem, dot, suffix = plain.rpartition(".")
+        kept = suffix if dot and len(suffix) <= 10 else ""
+        plain = f"{(stem or plain)[: MAX_NAME - len(kept) - 1]}{'.' if kept else ''}{kept}"
+    return plain or "file"
 
 
 async def source_of(data: bytes, media_type: str, keep: Keep | None) -> Block:

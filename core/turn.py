@@ -583,14 +583,15 @@ class _Run:
         sender = suspended.sender if suspended else None
         return await self._run_calls(calls, asking, known, joining, sender)
 
-    async def _delegate(self, agent: Agent, request: str) -> str:
+    async def _delegate(self, agent: Agent, request: str) -> delegation.Asked:
         """Another agent answers, in a turn of its own. Its time is bounded by whoever calls."""
+        journal = delegation.Unkept()
         other = _Run(
             agent,
             self._client,
             (),
             delegation.question(agent, request),
-            delegation.Unkept(),
+            journal,
             None,
             None,
             self._place,
@@ -608,7 +609,7 @@ class _Run:
             # Spent is spent, whatever came of it.
             self._usage += other._usage
         assert isinstance(finished, Finished), "who is asked at once suspends nothing"
-        return delegation.answer(finished.text, finished.outcome)
+        return delegation.answer(finished.text, finished.outcome, journal)
 
     def _repeatable(self, name: str) -> bool:
         tool = self._tools.get(name)

@@ -4,6 +4,8 @@ Knows the shapes and nothing of what the methods do.
 """
 
 import json
+import re
+from email.message import Message
 from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Any
@@ -124,9 +126,19 @@ def _multipart(content_type: str, body: bytes) -> Json:
         content = part.get_payload(decode=True)
         if not isinstance(name, str) or not isinstance(content, bytes):
             continue
-        file = part.get_filename()
+        file = _file_name(part)
         given[name] = content.decode() if file is None else Upload(file, content)
     return given
+
+
+def _file_name(part: Message) -> str | None:
+    """As it came, in UTF-8: nothing in it is unquoted but a sign behind a backslash."""
+    for header, value in part.raw_items():
+        if header.lower() == "content-disposition":
+            raw = str(value).encode("ascii", "surrogateescape")
+            found = re.search(rb';\s*filename="((?:[^"\\]|\\.)*)"', raw)
+            return None if found is None else re.sub(rb"\\(.)", rb"\1", found[1]).decode()
+    return None
 
 
 def _value(name: str, value: Any) -> Any:

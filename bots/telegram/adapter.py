@@ -20,7 +20,7 @@ import msgspec
 from starlette.routing import BaseRoute
 
 from bots.telegram import failures
-from bots.telegram.failures import failure, says, why
+from bots.telegram.failures import Lacks, failure, says, why
 from bots.telegram.files import MAX_BYTES, Files
 from bots.telegram.hearing import Hearing
 from bots.telegram.insist import Backoff, insist
@@ -244,7 +244,11 @@ class TelegramAdapter:
             raise Undeliverable("not a key of this bot's, or no file")
         reply_to = _number(part.reply_to) if to.chat_id < 0 else None
         try:
-            return await self._sending.document(to, part.file.name, data, reply_to)
+            return await self._sending.file(
+                to, part.file.name, part.file.media_type, data, reply_to
+            )
+        except Lacks as error:
+            raise Undeliverable("this server takes no files") from error
         except Exception as error:
             raise failure(error, key) from error
 

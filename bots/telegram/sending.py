@@ -21,14 +21,19 @@ from telegram import (
     MessageEntity,
     ReplyParameters,
 )
+from telegram.error import BadRequest, InvalidToken
 
 from bots.telegram import failures
-from bots.telegram.failures import Lacks, says, unknown, why
+from bots.telegram.failures import Lacks, failure, says, unknown, why
 from bots.telegram.keys import Address
 from core.adapter import Receipt
+from core.errors import Gone
 from core.events import emit
 
 UPLOAD_SECONDS: Final = 120.0
+MAX_PHOTO: Final = 10 * 1000 * 1000
+# Others would lose what they are: a GIF its movement, a WebP its transparency.
+_PHOTOS: Final = frozenset({"image/png", "image/jpeg"})
 _NO_PREVIEW: Final = LinkPreviewOptions(is_disabled=True)
 _TAKEN_BACK: Final = "…"
 
@@ -94,6 +99,44 @@ class Sending:
                 return await self.say(Address(to.chat_id), body, reply_to)
             if body.entities and says(error, failures.BAD_ENTITIES):
                 return await self.say(to, _plain(body), reply_to)
+            raise
+        return _receipt(sent)
+
+    async def file(
+        self, to: Address, name: str, media_type: str, data: bytes, reply_to: int | None
+    ) -> Receipt:
+        """As a picture when Telegram shows it as one, else as a document."""
+        if media_type in _PHOTOS and len(data) <= MAX_PHOTO and "sendPhoto" not in self._lacking:
+            try:
+                return await self._photo(to, name, data, reply_to)
+            except BadRequest as error:
+                # Too narrow, too large, none at all: as a document it comes as it is.
+                if isinstance(failure(error, ""), Gone):
+                    raise
+                emit("telegram.no_photo", level=logging.DEBUG, why=why(error))
+            except InvalidToken as error:
+                if not self._note("sendPhoto", error):
+                    raise
+        try:
+            return await self.document(to, name, data, reply_to)
+        except Exception as error:
+            if self._note("sendDocument", error):
+                raise Lacks("sendDocument") from error
+            raise
+
+    async def _photo(self, to: Address, name: str, data: bytes, reply_to: int | None) -> Receipt:
+        try:
+            sent = await self._bot.send_photo(
+                to.chat_id,
+                InputFile(data, name),
+                message_thread_id=to.thread_id,
+                reply_parameters=_reply(reply_to),
+                write_timeout=UPLOAD_SECONDS,
+                read_timeout=UPLOAD_SECONDS,
+            )
+        except Exception as error:
+            if to.thread_id is not None and says(error, failures.NO_THREAD):
+                return await self._photo(Address(to.chat_id), name, data, reply_to)
             raise
         return _receipt(sent)
 

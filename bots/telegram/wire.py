@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from io import BytesIO
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -178,9 +179,12 @@ def _form(data: RequestData) -> aiohttp.Payload | aiohttp.FormData:
         return aiohttp.BytesPayload(
             urlencode(fields).encode(), content_type="application/x-www-form-urlencoded"
         )
-    form = aiohttp.FormData(fields)
+    # Names of files go out as they are: quoted, people would see the signs of the quoting.
+    form = aiohttp.FormData(fields, quote_fields=False)
     for name, (file_name, content, media_type) in files.items():
-        form.add_field(name, content, filename=file_name, content_type=media_type)
+        # As a stream, so that a large one does not hold up everything else while it is written.
+        stream = BytesIO(content) if isinstance(content, bytes) else content
+        form.add_field(name, stream, filename=file_name, content_type=media_type)
     return form
 
 

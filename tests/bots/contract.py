@@ -43,6 +43,11 @@ from core.messages import File, Inbound, Outbound
 from tests.bots.showing import Leave
 
 PATIENCE = 10.0
+# The smallest picture there is: one pixel.
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010804000000b51c0c02"
+    "0000000b4944415478da63fcff1f0003030200efa2a75b0000000049454e44ae426082"
+)
 STOPPED_WITHIN = 3.0
 
 
@@ -332,18 +337,29 @@ class AdapterContract:
         (shown,) = await self.screen()
         assert shown.count("😀") == 1_600 and shown.count("Only you.") == 50
 
-    async def test_a_file_is_on_the_screen(self, adapter: Adapter) -> None:
+    @pytest.mark.parametrize(
+        ("file", "data"),
+        [
+            (
+                File("conversation.html", "text/html", "html", 1, 2, 0),
+                b"<p>\xff" + bytes(range(256)) * 300,
+            ),
+            (File("données 2026.csv", "text/csv", blob="sha256:" + "0" * 64), b"a,b\n1,2\n"),
+            (File("chart.png", "image/png", blob="sha256:" + "0" * 64), PNG),
+            (File("no chart.png", "image/png", blob="sha256:" + "0" * 64), b"not a picture"),
+        ],
+        ids=lambda value: value.name if isinstance(value, File) else "",
+    )
+    async def test_a_file_is_on_the_screen(self, adapter: Adapter, file: File, data: bytes) -> None:
         if not isinstance(adapter, SendsFiles):
             pytest.skip("this platform takes no files")
         async with running(adapter, Desk()) as desk:
             await self.say("hello")
             (inbound,) = await desk.have(1)
-            file = File("conversation.html", "text/html", "html", 1, 2, 0)
             part = Outbound("part-1", "", file=file, reply_to=inbound.message_id)
-            data = b"<p>\xff" + bytes(range(256)) * 300
             receipt = await adapter.send_file(inbound.key, part, data, uncertain=False)
             assert all(isinstance(one, str) and one for one in receipt.message_ids)
-            assert (await self.files())["conversation.html"] == data
+            assert (await self.files())[file.name] == data
 
     async def test_live_is_harmless(self, adapter: Adapter) -> None:
         inbound = await self._hear(adapter, "hello")

@@ -87,8 +87,9 @@ class TestContract(AdapterContract):
         monkeypatch.chdir(tmp_path)
 
     async def files(self) -> dict[str, bytes]:
-        assert "conversation.html" in await self.screen(), "it is named"
-        return {file.name: file.read_bytes() for file in Path.cwd().iterdir()}
+        found = {file.name: file.read_bytes() for file in Path.cwd().iterdir()}
+        assert found.keys() <= set(await self.screen()), "they are named"
+        return found
 
 
 class TestLines:

@@ -242,12 +242,11 @@ async def test_a_store_that_fails_while_a_file_is_made_has_sent_nothing() -> Non
         assert not any(house.screen.uncertain)
 
 
-async def test_a_file_for_an_adapter_that_takes_none_is_kept_as_failed() -> None:
+async def test_of_a_file_for_an_adapter_that_takes_none_a_person_is_told() -> None:
     async with House("one") as house:
         await house.says("a")
-        file = File("f", "m", "json", 1, 2, 0)
-        part = Outbound("p.0", "", file=file)
+        part = Outbound("p.0", "", file=File("f.json", "m", "json", 1, 2, 0))
         await house.conversations.update(KEY, lambda old: replace(old, outbox=(part,)))
         await house.conversations.work(KEY)
-        (kept,) = (await house.snapshot()).undelivered
-        assert (kept.state, kept.why, kept.file) == ("failed", "no files can be sent here", file)
+        assert house.screen.shown == ["one", phrases.FILE_NOT_SENT.format(name="f.json")]
+        assert (await house.snapshot()).undelivered == ()

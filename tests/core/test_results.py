@@ -17,10 +17,12 @@ from core.results import (
     MAX_IMAGE,
     MAX_KEPT,
     MAX_PARTS,
+    MAX_SENT,
     MAX_VALUES,
     File,
     Image,
     content_of,
+    file_name,
     size_of,
 )
 
@@ -188,3 +190,66 @@ async def test_too_large_is_said_before_it_is_copied(value: object) -> None:
 def test_a_size_is_about_right() -> None:
     assert size_of("x" * 10) == 10
     assert size_of({"k": ["v" * 100, Plain]}) < 200
+
+
+# ---------------------------------------------------------------------- for the person
+
+
+async def test_what_is_sent_the_model_learns_of_and_a_picture_it_sees() -> None:
+    kept = Kept()
+    given = [
+        "Look:",
+        Image(PNG, name="a/../chart.png", send=True),
+        File(b"a,b", "t.csv", send=True),
+    ]
+    about = "the person is sent it after your answer]"
+    assert await content_of(given, kept) == [
+        text("Look:"),
+        text(f"[the file chart.png, image/png, {len(PNG)} bytes: {about}"),
+        {"type": "image", "source": shown(PNG, "image/png")},
+        {"type": "blob", "source": kept_as(PNG, "image/png"), "send": "chart.png"},
+        text(f"[the file t.csv, application/octet-stream, 3 bytes: {about}"),
+        {
+            "type": "blob",
+            "source": kept_as(b"a,b", "application/octet-stream"),
+            "send": "t.csv",
+        },
+    ]
+    assert len(kept.data) == 2
+
+
+async def test_a_picture_that_the_model_does_not_take_is_sent_all_the_same() -> None:
+    large = PNG + bytes(MAX_IMAGE)
+    content = await content_of(Image(large, send=True), Kept())
+    assert [block["type"] for block in content] == ["text", "blob"]  # type: ignore[index]
+    content = await content_of(Image(b"<svg/>", "image/svg+xml", send=True), Kept())
+    assert content[1]["send"] == "image.svg+xml"  # type: ignore[index]
+
+
+async def test_what_cannot_be_sent() -> None:
+    with pytest.raises(ToolError, match="empty"):
+        await content_of(File(b"", "a.txt", send=True), Kept())
+    with pytest.raises(ToolError, match="can be sent"):
+        await content_of(File(bytes(MAX_SENT + 1), "a.bin", send=True), Kept())
+    assert await content_of(File(b"x", "a.txt", "text/plain", send=True)) == [
+        text("[the file a.txt, text/plain, 1 bytes; it cannot be sent from here]")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("report.pdf", "report.pdf"),
+        ("/etc/passwd", "passwd"),
+        ("..\\..\\boot.ini", "boot.ini"),
+        ("..", "file"),
+        ("a/", "file"),
+        (".env", "env"),
+        ("a\0\nb\u202egnp.exe", "a\ufffdbgnp.exe"),
+        ("été 😀.txt", "été 😀.txt"),
+        ("x" * 300 + ".tar", "x" * 96 + ".tar"),
+        ("x" * 300, "x" * 99),
+    ],
+)
+def test_a_name_is_a_name_and_nothing_else(name: str, kept: str) -> None:
+    assert file_name(name) == kept
