@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from core import approvals, cards, changes, phrases, suspending
 from core.adapter import Adapter, Decoration, Live, Rate, Standing
 from core.agent import Agent
-from core.attachments import Fetching, Opens, OpensNothing
+from core.attachments import ALL_AT_ONCE, Fetching, Opens, OpensNothing
 from core.changes import Fence
 from core.clock import Clock
 from core.engine import Again
@@ -101,6 +101,7 @@ class Answering:
         self._blobs = blobs
         self._lists = lists
         self._opens = opens
+        self._files = asyncio.Semaphore(ALL_AT_ONCE)
         self._last_attempt = asyncio.Lock()
         self._told_no_model: dict[str, float] = {}
         self._told_budget: OrderedDict[str, str] = OrderedDict()
@@ -134,24 +135,17 @@ class Answering:
         execution = new_id()
         purse = self._spending.purse(key, execution)
         keep = partial(self._blobs.put, key) if self._blobs is not None else None
-        fetching = Fetching(key, adapter, self._opens, keep, self._clock)
+        fetching = Fetching(key, adapter, self._opens, keep, self._clock, self._files)
         try:
-            while await self._fetch(key, fetching):
+            while True:
+                before = await self._snapshots.load(key)
+                await fetching.fetch(self.next_ones(before) if before else ())
                 summary = await self._summary(key, adapter, purse, fetching.contents)
                 again = await self._start(key, adapter, execution, purse, summary, fetching)
                 if again is not _UNFETCHED:
                     return again
-            return None
         finally:
             purse.close()
-
-    async def _fetch(self, key: str, fetching: Fetching) -> bool:
-        """Whether anything is there to be answered; its files are then at hand."""
-        before = await self._snapshots.load(key)
-        if before is None:
-            return False
-        await fetching.fetch(self.next_ones(before))
-        return True
 
     async def _start(
         self,

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from core.adapter import Adapter, Fetched, Fetches
 from core.changes import from_line
 from core.clock import Clock
-from core.errors import NotFetched, StoreError, TryLater
+from core.errors import NotFetched, TryLater
 from core.events import emit, trouble
 from core.messages import Attachment, Inbound, clean, cut, decode_blocks, text_block
 from core.quoted import closing, inert, opening
@@ -35,7 +35,8 @@ from core.results import (
 
 MOST: Final = 20  # files in a turn
 MOST_BYTES: Final = 16 << 20  # of them all, once they are opened; more makes a request too large
-AT_ONCE: Final = 3
+AT_ONCE: Final = 3  # in a turn
+ALL_AT_ONCE: Final = 8  # in all turns of this process: each may be in memory as a whole
 PATIENCE: Final = 20.0  # seconds that a platform may ask us to wait, in all
 FILE_SECONDS: Final = 60.0
 TURN_SECONDS: Final = 180.0
@@ -87,6 +88,7 @@ class Fetching:
     """Fetches what the messages of one turn bring.
 
     :param keep: keeps bytes beside the history; None: they stay in the blocks
+    :param everybody: shared by all turns: how many files are in memory at the same time
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Fetching:
         opens: Opens,
         keep: Keep | None,
         clock: Clock,
+        everybody: asyncio.Semaphore | None = None,
         *,
         file_seconds: float = FILE_SECONDS,
         turn_seconds: float = TURN_SECONDS,
@@ -111,6 +114,7 @@ class Fetching:
         self._left = MOST
         self._room = MOST_BYTES
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._everybody = everybody or asyncio.Semaphore(ALL_AT_ONCE)
         self.contents: dict[str, Sequence[Block]] = {}
 
     async def fetch(self, messages: Sequence[Inbound]) -> None:
@@ -146,21 +150,34 @@ class Fetching:
             declined = self._opens.declines(attachment) if fetches else NO_FILES
             if declined:
                 raise NotFetched(declined)
-            async with self._turns:
-                return await self._opened(attachment)
+            return await self._opened(attachment)
         except NotFetched as error:
             return [text_block(f"[{described(attachment)}: {error.sentence}]")]
 
     async def _opened(self, attachment: Attachment) -> Sequence[Block]:
+        assert isinstance(self._adapter, Fetches)
+        while True:
+            try:
+                async with self._turns, self._everybody:
+                    return await self._tried(attachment, self._adapter)
+            except TryLater as later:
+                # At least a moment, or asking again and again would use up no patience.
+                wait = max(0.5, later.seconds)
+                self._patience -= wait
+                if self._patience < 0:
+                    raise NotFetched(TOO_SLOW) from None
+            await self._clock.sleep(wait)
+
+    async def _tried(self, attachment: Attachment, fetches: Fetches) -> Sequence[Block]:
         seconds = min(self._file_seconds, self._ends - self._clock.monotonic())
         try:
             async with asyncio.timeout(seconds):
-                file = await self._fetched(attachment)
+                file = await fetches.fetch(self._key, attachment)
                 parts = await self._opens.open(attachment, file)
         except TimeoutError:
             emit("file.slow", self._key, kind=attachment.kind)
             raise NotFetched(TOO_SLOW) from None
-        except (NotFetched, StoreError):
+        except (TryLater, NotFetched):
             raise
         except Exception as error:
             # Of whatever kind: a message is not left unanswered for a file.
@@ -168,19 +185,6 @@ class Fetching:
             raise NotFetched(FAILED) from None
         emit("file.fetched", self._key, kind=attachment.kind, bytes=len(file.data))
         return [block for part in parts for block in await self._block(part)]
-
-    async def _fetched(self, attachment: Attachment) -> Fetched:
-        assert isinstance(self._adapter, Fetches)
-        while True:
-            try:
-                return await self._adapter.fetch(self._key, attachment)
-            except TryLater as later:
-                # At least a moment, or asking again and again would use up no patience.
-                wait = max(0.5, later.seconds)
-                self._patience -= wait
-                if self._patience < 0:
-                    raise NotFetched(TOO_SLOW) from None
-                await self._clock.sleep(wait)
 
     async def _block(self, part: str | Image | File) -> Sequence[Block]:
         if isinstance(part, str):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from core import attachments, requested
 from core.adapter import Accepted, Fetched
+from core.agent import Agent
 from core.albums import QUIET
 from core.attachments import (
     FAILED,
@@ -28,13 +29,15 @@ from core.attachments import (
     OpensNothing,
 )
 from core.errors import Gone, NotFetched, StoreUnavailable, TryLater
+from core.memory import BOT_MEMORY
 from core.messages import Attachment, Inbound, Sender, decode_blocks, encode_blocks
-from core.model import Request
+from core.model import Request, ToolCall
 from core.quoted import quoted
 from core.results import MAX_DOCUMENT, MAX_IMAGE, File, Image
+from core.tools import tool
 from stores.memory import MemoryStore
 from stores.sqlite import SQLiteStore
-from tests.core.fakes import FakeClock, settle
+from tests.core.fakes import FakeClock, calls, settle
 from tests.core.test_conversations import KEY, Held, House, Screen
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -92,6 +95,7 @@ def fetching(
         Opener(),
         lambda data, media_type: blobs.put(KEY, data, media_type),
         FakeClock(),
+        None,
         **limits,
     )
 
@@ -383,6 +387,23 @@ def _until(event: asyncio.Event) -> Callable[[], Awaitable[None]]:
     return wait
 
 
+async def test_a_picture_goes_on_with_a_turn_that_waited_for_a_yes() -> None:
+    @tool(needs_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    call = calls(ToolCall("c1", "pay", {"amount": 5}))
+    agent = Agent(tools=(pay,), memory=BOT_MEMORY)
+    async with Camera(call, "I see", agent=agent) as house:
+        await house.says("pay five")
+        await until(lambda: bool(house.platform.shown))
+        await house.sends("p1")
+        await until(lambda: "I see" in house.platform.shown)
+        assert pictures(house.model.requests[-1]) == 1
+        assert house.platform.fetched == ["p1"]
+
+
 async def test_stop_and_reset_end_a_fetch() -> None:
     async with Camera("after") as house:
         house.platform.steps["p1"] = [_for_ever]
@@ -512,6 +533,27 @@ async def test_an_album_counts_as_one_message() -> None:
         await house.album(*(f"p{index}" for index in range(10)))
         await house.shows("ten")
         assert await house.says("one more") != Accepted()
+
+
+async def test_of_all_conversations_together_a_few_files_are_in_memory() -> None:
+    there = most = 0
+
+    async def counted() -> None:
+        nonlocal there, most
+        there += 1
+        most = max(most, there)
+        await asyncio.sleep(0)
+        there -= 1
+
+    async with Camera(*["seen"] * 5) as house:
+        for chat in range(5):
+            ids = [f"{chat}.{number}" for number in range(4)]
+            house.platform.steps |= {id: [counted] for id in ids}
+            brings = tuple(Attachment("photo", id) for id in ids)
+            await house.accept("", key=f"test:{chat}", attachments=brings)
+        await house.shows(*["seen"] * 5)
+    assert len(house.platform.fetched) == 20
+    assert most == attachments.ALL_AT_ONCE
 
 
 def test_what_is_said_of_each_kind() -> None:
