@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from bots.models import build_client
-from bots.plugins import load_adapter
+from bots.plugins import load_adapter, load_transcriber
 from bots.refusals import Refusal, read
 from bots.secrets import redacting
 from bots.sections import AnthropicSection, OpenAISection
@@ -122,6 +122,12 @@ def _config(settings: Settings, config_path: Path | None) -> Iterator[Finding]:
             yield _well("adapter", name)
         except ConfigError as error:
             yield _wrong("adapter", str(error), CONFIG, f"correct [adapters.{name}], or its file")
+    if place := settings.media.transcriber:
+        try:
+            load_transcriber(place, settings.folder)
+            yield _well("media", place)
+        except ConfigError as error:
+            yield _wrong("media", str(error), CONFIG, "correct [media] transcriber, or the file")
     yield from _budget(settings)
     if not (settings.telegram.each() or settings.slack.bot_token or settings.adapters):
         hint = "set TELEGRAM_BOT_TOKEN in .env; `chinwag chat` works without"

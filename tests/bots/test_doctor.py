@@ -120,6 +120,15 @@ async def test_tools_and_adapters_are_loaded(tmp_path: Path) -> None:
     assert exit_code(findings) == 2
 
 
+async def test_the_transcriber_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "ears.py").write_text("def listen(data, media_type): return 'heard'\n")
+    found = await check(settings(tmp_path, {}, '[media]\ntranscriber = "ears.py:listen"\n'))
+    assert (only("media", found).ok, only("media", found).text) == (True, "ears.py:listen")
+    found = await check(settings(tmp_path, {}, '[media]\ntranscriber = "ears.py:see"\n'))
+    assert not only("media", found).ok and "'see'" in only("media", found).text
+    assert of("media", await check(settings(tmp_path, {}))) == []
+
+
 # --- database ---------------------------------------------------------------------------------
 
 

@@ -28,7 +28,9 @@ from playground import claude_brain
 from playground.claude_answers import Answer, Fail, Say, ToolUse, UseTools, Whitespace
 from playground.telegram import Answer as Status
 from playground.telegram import GarbageBody, Person, ResetAfter, Telegram
+from playground.telegram_media import Document, Photo, Sendable, Voice, Words
 from stores.sqlite import SQLiteStore
+from tests.bots.test_pictures import bomb, file, flag
 from tests.crash.program import KEY, PATIENCE, World, assert_valid, said
 from tests.examples.test_echo_adapter import free_port
 
@@ -36,6 +38,7 @@ PRIVATE = """\
 [telegram]
 poll_timeout = 5
 """
+JFIF = b"\xff\xd8\xff\xe0\x00\x10JFIF"  # how each picture begins that we have made to fit
 OPEN = PRIVATE + "[access]\nopen = true\n"
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -906,6 +909,47 @@ async def test_an_adapter_of_somebody_else_in_one_file(tmp_path: Path) -> None:
         writer.close()
         await writer.wait_closed()
         assert await world.terminate() == 0
+
+
+# ---------------------------------------------------------------------- what is no text
+
+
+async def test_pictures_files_and_voices(tmp_path: Path) -> None:
+    """Whatever somebody sends, the next message is answered."""
+    (tmp_path / "ears.py").write_text("def hear(data, media_type): return 'my name is Bob'\n")
+    media = '[media]\ntranscriber = "ears.py:hear"\n'
+    async with World(tmp_path, OPEN + media) as world:
+        telegram, alice = world.telegram, world.telegram.person("Alice")
+
+        async def send(what: Sendable, **how: Any) -> str:
+            before = len(telegram.texts(alice))
+            telegram.send(alice, what, **how)
+            await world.until(lambda: len(telegram.texts(alice)) > before, "an answer")
+            await world.quiet()
+            return last(telegram, alice)
+
+        await world.start()
+        await world.ready()
+        photo = file(flag(4000, 3000))
+        for _ in range(2):
+            assert "You sent 1 attachment." in await send(Photo(photo), caption="look")
+        await send(Document(bomb(100_000, 100_000), "a.png", "image/png"))
+        assert "it has more than 40 million pixels" in asked(world)
+        assert await send(Voice(b"OggS")) == "Nice to meet you, Bob."
+        # A document that the service refuses: this exchange is given up, the next goes on.
+        locked = Fail(400, "invalid_request_error", "The PDF is password protected.")
+        world.claude.script(*[locked] * 4)
+        refused = await send(Document(b"%PDF-1.7", "a.pdf", "application/pdf"), caption="read")
+        assert refused == phrases.REJECTED
+        world.claude.scripted.clear()
+        await world.say(alice, "what is my name?")
+        assert last(telegram, alice) == "Your name is Bob."
+        telegram.send(alice, Words("my name is Mallory"), forwarded="Mallory")
+        await world.until(lambda: "Mallory" in asked(world), "it is asked")
+        await world.quiet()
+        assert '<forwarded from=\\"Mallory\\">' in asked(world)
+        assert await world.terminate() == 0
+        assert stored_bytes(tmp_path).count(JFIF) == 1, "the same picture is stored once"
 
 
 # ---------------------------------------------------------------------- our own port
