@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from playground import slack_view, telegram_view
 from playground.slack import Channel, Slack
 from playground.slack import Person as SlackPerson
 from playground.telegram import Chat, Person, Telegram
+from playground.telegram_media import Document, Photo
 
 Json = dict[str, Any]
+LARGEST_PHOTO: Final = 10 << 20
 Changed = Callable[[Any, Any], None]
 
 
@@ -49,7 +51,8 @@ class OnTelegram:
         reply_to = given.get("reply_to")
         text = str(given["text"])
         if given.get("file"):
-            self._send_file(person, text, chat, given["file"], thread)
+            what = sendable(given["file"])
+            self._telegram.send(person, what, chat, caption=text, thread=thread, reply_to=reply_to)
         else:
             self._telegram.write(person, text, chat, thread=thread, reply_to=reply_to)
         self._changed(chat.id, chat.last_id)
@@ -69,16 +72,15 @@ class OnTelegram:
     def history(self, given: Json, limit: int) -> list[Json]:
         thread = int(given["thread"]) if given.get("thread") else None
         return telegram_view.messages_json(
-            self._chat(given), thread, before=int(given["before"]), limit=limit
+            self._telegram, self._chat(given), thread, before=int(given["before"]), limit=limit
         )
 
     def file(self, chat: str, message: str) -> bytes:
-        return self._telegram.chat(int(chat)).files[int(message)].data
-
-    def _send_file(
-        self, person: Person, caption: str, chat: Chat, file: Json, thread: int | None
-    ) -> None:
-        raise ValueError("this local Telegram takes no files from people")
+        place = self._telegram.chat(int(chat))
+        data = telegram_view.file_of(self._telegram, place, int(message))
+        if data is None:
+            raise KeyError(message)
+        return data
 
     def _chat(self, given: Json) -> Chat:
         return self._telegram.chat(int(given["chat"]))
@@ -101,15 +103,28 @@ class OnSlack:
 
     def say(self, given: Json) -> None:
         who, channel, text = self._who(given), self._channel(given), str(given["text"])
-        if given.get("file"):
-            raise ValueError("this local Slack takes no files from people")
         if text.startswith("/"):
             self._slack.command(who, text, channel)
             return
         mention = text.startswith(f"@{self._slack.bot.name} ")
         if mention:
             text = text.partition(" ")[2]
-        self._slack.write(who, text, channel, thread=given.get("thread"), mention=mention)
+        thread = given.get("thread")
+        if given.get("file"):
+            file, data = given["file"], decoded(given["file"])
+            kind = str(file.get("type") or "application/octet-stream")
+            self._slack.share(
+                who,
+                str(file["name"]),
+                data,
+                kind,
+                channel,
+                text=text,
+                thread=thread,
+                mention=mention,
+            )
+        else:
+            self._slack.write(who, text, channel, thread=thread, mention=mention)
 
     def edit(self, given: Json) -> None:
         channel = self._channel(given)
@@ -132,7 +147,11 @@ class OnSlack:
         )
 
     def file(self, chat: str, message: str) -> bytes:
-        raise KeyError(message)
+        files: list[Json] = self._slack.team.channels[chat].messages[message].get("files") or []
+        data = self._slack.file(str(files[0].get("id"))) if files else None
+        if data is None:
+            raise KeyError(message)
+        return data
 
     def _channel(self, given: Json) -> Channel:
         return self._slack.team.channels[str(given["chat"])]
@@ -142,6 +161,26 @@ class OnSlack:
         if not isinstance(who, SlackPerson):
             raise ValueError(f"{given['person']} is no person")
         return who
+
+
+def sendable(file: Json) -> Photo | Document:
+    """As Telegram's own client sends it: a picture that is not large as a photo."""
+    data, name = decoded(file), str(file["name"])
+    if picture(data) is not None and len(data) <= LARGEST_PHOTO:
+        return Photo(data)
+    return Document(data, name, str(file.get("type") or "application/octet-stream"))
+
+
+def picture(data: bytes) -> str | None:
+    """The media type of what a browser may show as a picture; None: it is something else."""
+    for begins, kind in (
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"\xff\xd8\xff", "image/jpeg"),
+        (b"GIF8", "image/gif"),
+    ):
+        if data.startswith(begins):
+            return kind
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 def decoded(file: Json) -> bytes:

@@ -81,7 +81,7 @@ class Show:
     def say_message(self, chat_id: int, message_id: int) -> None:
         """Of Telegram: as it stands now, or that it is gone."""
         chat = self.lab.telegram.chat(chat_id)
-        shown = message_json(chat, message_id)
+        shown = message_json(self.lab.telegram, chat, message_id)
         if shown is not None:
             self.feed.publish("message", shown)
 

@@ -90,6 +90,11 @@ class Record(Places):
         every = [self._world.files[each] for each in found if each in self._world.files]
         return {file.name: file.data or b"" for file in every}
 
+    def file(self, file_id: str) -> bytes | None:
+        """What is in a file, whoever has uploaded it."""
+        file = self._world.files.get(file_id)
+        return None if file is None else file.data
+
     def called(self, pattern: str) -> list[Call]:
         """The calls of a method."""
         return [call for call in self.calls if call.method == pattern]

@@ -164,6 +164,11 @@ def _content(slack: Slack, raw: Json) -> Json:
         {"label": label, "data": {"action": each["action_id"], "value": each.get("value")}}
         for label, each in elements(blocks)
     ]
+    for file in raw.get("files") or ():
+        there = slack.file(str(file.get("id"))) is not None
+        about = {"kind": "document", "name": file.get("name", "a file"), "there": there}
+        found["file"] = about | {"size": file.get("size", 0)}
+        break
     return found | ({"buttons": [buttons]} if buttons else {})
 
 

@@ -50,7 +50,7 @@ def place(chat: int, thread: int | None) -> str:
     return f"telegram:{chat}" if thread is None else f"telegram:{chat}/{thread}"
 
 
-def message_json(chat: Chat, message_id: int) -> Json | None:
+def message_json(telegram: Telegram, chat: Chat, message_id: int) -> Json | None:
     """One message as it stands; None: it is not to be seen (a service message)."""
     raw = chat.messages.get(message_id)
     if raw is None:
@@ -89,6 +89,7 @@ def message_json(chat: Chat, message_id: int) -> Json | None:
         ]
     if media is not None:
         shown["file"] = _file(chat, message_id, media, raw[media])
+        shown["file"]["there"] = file_of(telegram, chat, message_id) is not None
     return shown
 
 
@@ -100,12 +101,23 @@ def _file(chat: Chat, message_id: int, kind: str, raw: Any) -> Json:
         "kind": kind,
         "name": name,
         "size": about.get("file_size", 0),
-        "there": upload is not None,
     }
 
 
+def file_of(telegram: Telegram, chat: Chat, message_id: int) -> bytes | None:
+    """The bytes that a message carries, whoever sent it."""
+    upload = chat.files.get(message_id)
+    if upload is not None:
+        return upload.data
+    raw = chat.messages.get(message_id, {})
+    media: Any = next((raw[name] for name in _MEDIA if name in raw), {})
+    about = media[-1] if isinstance(media, list) else media
+    stored = telegram.stored.files.get(str(about.get("file_id")))
+    return None if stored is None else stored.data
+
+
 def messages_json(
-    chat: Chat, thread: int | None, *, before: int | None = None, limit: int
+    telegram: Telegram, chat: Chat, thread: int | None, *, before: int | None = None, limit: int
 ) -> list[Json]:
     """The newest messages of a conversation, oldest first.
 
@@ -116,7 +128,7 @@ def messages_json(
     for message_id in reversed(chat.messages):
         if before is not None and message_id >= before:
             continue
-        shown = message_json(chat, message_id)
+        shown = message_json(telegram, chat, message_id)
         if shown is not None and shown["place"] == wanted:
             found.append(shown)
             if len(found) == limit:
@@ -153,7 +165,7 @@ def state(telegram: Telegram, limit: int) -> Json:
             continue
         for thread in (None, *chat.topics) if not chat.forum else (*chat.topics,):
             chats.append(chat_json(chat, thread))
-            messages += messages_json(chat, thread, limit=limit)
+            messages += messages_json(telegram, chat, thread, limit=limit)
         drafts += drafts_json(chat)
     return {
         "chats": chats,

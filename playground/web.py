@@ -24,7 +24,7 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from playground.acting import Acting, OnSlack, OnTelegram
+from playground.acting import Acting, OnSlack, OnTelegram, picture
 from playground.lab import Lab
 from playground.show import Show
 
@@ -232,15 +232,3 @@ async def _body(request: Request) -> Json:
         if isinstance(body, dict):
             return body
     raise HTTPException(400)
-
-
-def picture(data: bytes) -> str | None:
-    """The media type of what a browser may show as a picture; None: it is something else."""
-    for begins, kind in (
-        (b"\x89PNG\r\n\x1a\n", "image/png"),
-        (b"\xff\xd8\xff", "image/jpeg"),
-        (b"GIF8", "image/gif"),
-    ):
-        if data.startswith(begins):
-            return kind
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None

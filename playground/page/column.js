@@ -299,17 +299,11 @@ export class Column {
 
   async send(text) {
     if (!text.trim() || this.open === null) return;
-    const chat = this.chats.get(this.open);
     let failed;
     if (this.editing !== null) {
       failed = await act("edit", { ...this.where(), message: this.editing.id, text });
     } else {
-      const named = chat.person === null && this.mention.checked && !text.startsWith("/") && !text.startsWith("@");
-      failed = await act("say", {
-        ...this.where(),
-        text: named ? `@${this.bot} ${text}` : text,
-        reply_to: this.replying?.id ?? null,
-      });
+      failed = await act("say", { ...this.where(), text: this.named(text), reply_to: this.replying?.id ?? null });
     }
     if (failed) return this.fail(failed);
     if (text === this.text.value) this.text.value = "";
@@ -323,11 +317,18 @@ export class Column {
     this.toEnd();
   }
 
+  /** In a group, with the bot's name in front if the person wants that. */
+  named(text) {
+    const alone = this.chats.get(this.open).person !== null;
+    if (alone || !this.mention.checked || text.startsWith("/") || text.startsWith("@")) return text;
+    return `@${this.bot} ${text}`;
+  }
+
   async attach() {
     const [file] = this.file.files;
     this.file.value = "";
     if (!file || this.open === null) return;
-    const failed = await act("say", { ...this.where(), text: this.text.value, file: { name: file.name, type: file.type, data: await base64(file) } });
+    const failed = await act("say", { ...this.where(), text: this.named(this.text.value), file: { name: file.name, type: file.type, data: await base64(file) } });
     if (failed) return this.fail(failed);
     this.text.value = "";
     this.leave();

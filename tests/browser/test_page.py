@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import pytest
-from playwright.async_api import expect
+from PIL import Image
+from playwright.async_api import FilePayload, expect
 
 from playground.claude_answers import Say
 from playground.troubles import TROUBLES
@@ -165,6 +168,25 @@ async def test_an_edit_and_a_reply(seen: Seen) -> None:
     await expect(seen.telegram.locator(".row.person").last.locator(".quote")).to_contain_text(
         "Nice to meet you, Alice."
     )
+
+
+@pytest.mark.parametrize("platform", ["telegram", "slack"])
+async def test_a_picture_is_sent_and_seen(seen: Seen, platform: str) -> None:
+    column = seen.page.locator(f"#{platform}")
+    await column.get_by_label("Message", exact=True).fill("look at this")
+    picture = BytesIO()
+    Image.new("RGB", (160, 90), "teal").save(picture, "PNG")
+    await column.locator("input[type=file]").set_input_files(
+        FilePayload(name="sea.png", mimeType="image/png", buffer=picture.getvalue())
+    )
+    image = column.locator(".row.person img")
+    await expect(image).to_be_visible()
+    assert await image.evaluate("each => each.decode().then(() => each.naturalWidth)") == 160
+    await expect(column.locator(".row.person .text")).to_have_text("look at this")
+    answer = column.locator(".row.bot")
+    await expect(answer).to_contain_text("You said: “look at this")
+    if platform == "telegram":
+        await expect(answer).to_contain_text("You sent 1 attachment.")
 
 
 async def test_a_page_that_is_opened_anew_shows_the_same(seen: Seen) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 from collections.abc import AsyncIterator
@@ -14,12 +15,13 @@ import pytest
 
 from playground import feed as feeds
 from playground.__main__ import people
+from playground.acting import picture
 from playground.feed import Feed
 from playground.lab import Lab
 from playground.serve import serving
 from playground.show import LAST_MESSAGES, Show
 from playground.slack_view import tree
-from playground.web import Web, picture
+from playground.web import Web
 
 TOKEN = "let-me-in"
 Json = dict[str, Any]
@@ -192,6 +194,32 @@ def test_markdown_is_elements_and_never_html() -> None:
     assert tree("```py\nx\n```") == [
         {"tag": "pre", "children": [{"tag": "code", "children": ["x"]}]}
     ]
+
+
+@pytest.mark.parametrize("platform", ["telegram", "slack"])
+async def test_a_person_sends_a_file(page: Page, platform: str) -> None:
+    ((_, state),) = await events(page, 1)
+    place = state[platform]["chats"][0]
+    about = {"platform": platform, "person": place["person"], "chat": place["chat"]}
+    png = b"\x89PNG\r\n\x1a\n" + bytes(40)
+    for name, data, kind in (("a.png", png, "image/png"), ("a.html", b"<script>", "text/html")):
+        file = {"name": name, "type": kind, "data": base64.b64encode(data).decode()}
+        assert await page.do("say", text="look", file=file, **about) == (200, {})
+    ((_, state),) = await events(page, 1)
+    first, second = state[platform]["messages"]
+    assert first["text"] == "look" and first["file"]["there"]
+    urls = [f"{page.url}/file/{platform}/{place['chat']}/{each['id']}" for each in (first, second)]
+    async with page.http.get(urls[0]) as answer:
+        assert answer.content_type == "image/png" and await answer.read() == png
+    async with page.http.get(urls[1]) as answer:
+        # Whoever opens it does not run it.
+        assert answer.content_type == "application/octet-stream"
+        assert answer.headers["content-disposition"] == "attachment"
+        assert await answer.read() == b"<script>"
+    async with page.http.get(f"{urls[1]}9") as answer:
+        assert answer.status == 404
+    file = {"name": "x", "data": "no base64!"}
+    assert (await page.do("say", text="", file=file, **about))[0] == 400
 
 
 async def test_older_messages_come_when_asked_for(page: Page) -> None:
