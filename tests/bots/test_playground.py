@@ -181,6 +181,19 @@ def test_the_page_says_what_it_does_and_leaves_nothing_behind(
     assert list((tmp_path / ".playground").iterdir()) == []
 
 
+def test_no_browser_to_open_it_with(tmp_path: Path) -> None:
+    with page(tmp_path, "--open", PATH=str(tmp_path)) as playground:
+        assert playground.stdout is not None
+        said: list[str] = []
+        while not (said and said[-1].startswith("No browser was found here")):
+            said.append(playground.stdout.readline())
+            assert said[-1]
+        playground.terminate()
+        playground.communicate(timeout=30)
+    assert playground.returncode == 0
+    assert any(line.startswith("    http://127.0.0.1:") for line in said)
+
+
 def refused(tmp_path: Path, *arguments: str) -> str:
     with page(tmp_path, *arguments) as playground:
         _, errors = playground.communicate(timeout=30)

@@ -16,6 +16,8 @@ import pytest
 from playground import feed as feeds
 from playground.__main__ import people
 from playground.acting import picture
+from playground.claude import Claude
+from playground.claude_answers import Say
 from playground.feed import Feed
 from playground.lab import Lab
 from playground.serve import serving
@@ -252,6 +254,37 @@ async def test_kill_and_trouble_by_button(page: Page) -> None:
     assert status == 400 and "ANTHROPIC_API_KEY" in body["error"]
     status, body = await page.do("trouble", name="fire", on=True)
     assert status == 400 and "no trouble" in body["error"]
+
+
+async def test_the_real_model_only_when_a_person_chooses_it(tmp_path: Path) -> None:
+    async with (
+        Claude() as elsewhere,
+        Lab(tmp_path) as lab,
+        aiohttp.ClientSession() as http,
+    ):
+        people(lab)
+        real = {"ANTHROPIC_API_KEY": "of-a-person", "ANTHROPIC_BASE_URL": elsewhere.url}
+        show = Show(lab, Feed(), real=True)
+        async with serving(Web(lab, show, TOKEN, real).app) as url:
+            page = Page(lab, f"{url}/{TOKEN}", http)
+            await lab.start()
+            alice = lab.telegram.chats[0]
+            await page.say("my name is Alice", alice.id)
+            await lab.telegram.wait_for(1, alice, timeout=20)
+            assert elsewhere.requests == [] and show.bot()["model"] == "stand-in"
+            elsewhere.script(Say("I am the real one."))
+            assert (await page.do("model", which="real"))[0] == 200
+            await page.say("and who are you?", alice.id)
+            await lab.telegram.wait_for(2, alice, timeout=20)
+            assert lab.telegram.texts(alice)[1] == "I am the real one."
+            assert elsewhere.headers[0]["authorization"] == "Bearer of-a-person"
+            assert len(elsewhere.requests[0]["messages"]) == 3, "the conversation goes on"
+            assert (await page.do("model", which="stand-in"))[0] == 200
+            await page.say("what is my name?", alice.id)
+            await lab.telegram.wait_for(3, alice, timeout=20)
+            assert lab.telegram.texts(alice)[2] == "Your name is Alice."
+            assert len(elsewhere.requests) == 1
+        show.close()
 
 
 async def test_who_reads_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
