@@ -64,7 +64,7 @@ def of_platform(event: Json) -> Json | None:
         return _hop(event["at"], "platform", "trouble", None, fields, True)
     if event["event"] != "returned" or str(event["method"]).lower() in _UNSEEN:
         return None
-    params = event["params"]
+    params = event.get("params") or {}  # what is no method has none
     fields = {
         "status": event["status"],
         **{

@@ -185,8 +185,7 @@ async def test_a_picture_is_sent_and_seen(seen: Seen, platform: str) -> None:
     await expect(column.locator(".row.person .text")).to_have_text("look at this")
     answer = column.locator(".row.bot")
     await expect(answer).to_contain_text("You said: “look at this")
-    if platform == "telegram":
-        await expect(answer).to_contain_text("You sent 1 attachment.")
+    await expect(answer).to_contain_text("You sent 1 attachment.")
 
 
 async def test_a_page_that_is_opened_anew_shows_the_same(seen: Seen) -> None:

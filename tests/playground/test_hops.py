@@ -80,6 +80,10 @@ def test_a_call_of_the_bot_and_its_answer() -> None:
     assert len(hop["fields"]["text"]) == 301
     assert returned("getUpdates") is None, "it is asked all the time"
     assert hops.of_platform({"at": 1.0, "event": "queued", "update_id": 5}) is None
+    upload = hops.of_platform(
+        {"at": 1.0, "event": "returned", "method": "files.upload", "status": 200}
+    )
+    assert upload is not None and upload["fields"] == {"status": 200}
     fault = hops.of_platform({"at": 1.0, "event": "fault", "method": "sendmessage", "fault": "cut"})
     assert fault is not None and fault["bad"]
 
