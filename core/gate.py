@@ -71,9 +71,16 @@ class _Recently:
         if now - began >= self._seconds:
             began, count = now, 0
         self._count[name] = (began, count + 1)
-        if len(self._count) > _REMEMBERED:
-            self._count.popitem(last=False)
+        self._forget(now)
         return count + 1
+
+    def _forget(self, now: float) -> None:
+        """What is over for those who are silent, or is too much: two at a time, more than join."""
+        for _ in range(2):
+            name, (began, _) = next(iter(self._count.items()))
+            if now - began < self._seconds and len(self._count) <= _REMEMBERED:
+                return
+            del self._count[name]
 
 
 class Gate:

@@ -334,6 +334,19 @@ async def test_being_too_fast_is_logged_once(caplog: pytest.LogCaptureFixture) -
     assert record.levelno == logging.WARNING
 
 
+async def test_who_is_silent_is_forgotten() -> None:
+    clock = FakeClock()
+    gate = Gate(MemoryNotes(), clock, open_to_all=True)
+    for number in range(100):
+        await gate.admit(says("hello", f"telegram:{number}"))
+    assert (len(gate._messages._count), len(gate._let_in._count)) == (100, 100)
+    clock.advance(HOUR)
+    for number in range(100):
+        await gate.admit(says("hello", f"telegram:{number % 3}"))
+    assert set(gate._messages._count) == {f"telegram:{number}" for number in range(3)}
+    assert len(gate._let_in._count) == 60
+
+
 async def test_a_message_that_comes_again_is_not_counted_again() -> None:
     """It could not be kept, because the disk was full: refused, it would be lost for good."""
     clock = FakeClock()
