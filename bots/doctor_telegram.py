@@ -105,7 +105,7 @@ def _who(me: User, account: str | None) -> Finding:
     hears = (
         "reads every message of its groups"
         if me.can_read_all_group_messages
-        else "in groups hears commands, replies and mentions alone (privacy mode)"
+        else "in groups hears commands, replies and mentions alone (privacy mode: docs/telegram.md)"
     )
     joins = "" if me.can_join_groups else "; cannot be added to groups (/setjoingroups)"
     named = f"{account}: " if account else ""

@@ -99,7 +99,7 @@ async def test_privacy_mode(
     who, _ = await look(tmp_path, environ(telegram))
     assert who.text == (
         "@playground_bot, id 123456; in groups hears commands, replies and mentions alone (privacy"
-        " mode); cannot be added to groups (/setjoingroups)"
+        " mode: docs/telegram.md); cannot be added to groups (/setjoingroups)"
     )
 
 

@@ -11,14 +11,21 @@ from typing import Any, Final
 
 import aiohttp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.routing import Route
 from telegram import Bot
 
 from bots import http
 from bots.http import app_of, listen, serve
 from bots.telegram import poll
 from bots.telegram.adapter import TelegramAdapter
+from bots.telegram.parse import parse
 from bots.telegram.poll import ASKED
-from bots.telegram.webhook import Webhook
+from bots.telegram.received import Me
+from bots.telegram.webhook import SECRET_HEADER, Webhook, WebhookListener
+from bots.telegram.wire import bot_at
 from core.adapter import Accept, Acceptance, Accepted, Adapter
 from core.errors import PlatformRefused, StoreUnavailable
 from core.messages import Inbound
@@ -32,6 +39,18 @@ from tests.examples.test_echo_adapter import free_port
 SECRET: Final = "a-secret-of-32-signs-and-1-more_"
 SECOND: Final = 0.02  # of the Telegram that brings the updates
 PUBLIC: Final = "https://bot.example.org/bots"
+
+
+# Much like an update, and not.
+NAMES: Final = ("update_id", "message", "chat", "id", "from", "text", "type", "date", "entities")
+JSON: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
 
 
 class Reached(TelegramAdapter):
@@ -324,6 +343,38 @@ class TestPoison:
         events = [getattr(record, "event", {}) for record in caplog.records]
         assert {"update": 77, "bytes": 37} in events
         assert "secret" not in caplog.text
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.one_of(st.binary(max_size=200), JSON.map(lambda value: json.dumps(value).encode())))
+    def test_whatever_comes_is_done_with(self, body: bytes) -> None:
+        """Bytes of any kind are an update that says nothing, or one that is accepted."""
+
+        async def ask() -> int:
+            desk = Desk()
+            bot, wire = bot_at("http://127.0.0.1:1", "1:x", timeout=5)
+            listener = WebhookListener(
+                bot,
+                Webhook(PUBLIC, "/telegram", SECRET),
+                lambda update: parse(update, Me(777, "playground_bot"), None, "chat"),
+                clock=FakeClock(manual=True),
+            )
+            listener._open = True
+            route = listener.routes(desk.accept)[0]
+            assert isinstance(route, Route)
+            sent = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def receive() -> dict[str, Any]:
+                return sent.pop()
+
+            headers = [(SECRET_HEADER.encode(), SECRET.encode())]
+            scope = {"type": "http", "method": "POST", "headers": headers}
+            answer = await route.endpoint(Request(scope, receive))
+            await wire.shutdown()
+            await bot.request.shutdown()
+            assert len(desk.accepted) <= 1
+            return int(answer.status_code)
+
+        assert asyncio.run(ask()) == 200
 
     async def test_a_mistake_in_parse_stops_nobody(
         self, telegram: Telegram, port: int, monkeypatch: pytest.MonkeyPatch
