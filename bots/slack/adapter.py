@@ -42,6 +42,7 @@ from core.adapter import (
     Limits,
     Live,
     NotFetched,
+    Pulse,
     Rate,
     Receipt,
     Refused,
@@ -55,6 +56,7 @@ from core.failpoints import failpoint
 from core.messages import Attachment, Inbound, Outbound
 
 BASE_URL: Final = "https://slack.com/api"
+LOST_SECONDS: Final = 5.0  # without a connection; a new one is there within two
 SEND_SECONDS: Final = 20.0
 DECLINE_SECONDS: Final = 20.0
 MAX_DECLINES: Final = 64
@@ -122,6 +124,9 @@ class SlackAdapter:
         self._beside: set[asyncio.Task[None]] = set()
         self._intake: Intake | None = None
         self._opened: _Opened | None = None
+        # By the monotonic clock.
+        self._contact: float | None = None
+        self._event: float | None = None
 
     def __repr__(self) -> str:
         return f"<SlackAdapter {self.name}>"
@@ -172,7 +177,21 @@ class SlackAdapter:
             self._clock,
             connect_seconds=self._connect_seconds,
             ping_seconds=self._ping_seconds,
+            alive=self._alive,
         )
+
+    def _alive(self) -> None:
+        self._contact = self._clock.monotonic()
+
+    def pulse(self) -> Pulse:
+        now = self._clock.monotonic()
+        event = None if self._event is None else now - self._event
+        if self._app_token is None:
+            # While nobody writes Slack does not come, and there is nothing to ask it.
+            return Pulse("requests", 0.0, event)
+        contact = None if self._contact is None else now - self._contact
+        lost = contact is None or contact > LOST_SECONDS
+        return Pulse("connecting" if lost else "connected", contact, event)
 
     def routes(self, accept: Accept) -> Sequence[BaseRoute]:
         """What Slack asks for when it comes to us. Nothing is taken in before `run`.
@@ -236,6 +255,7 @@ class SlackAdapter:
 
     def _take(self, body: object) -> tuple[Inbound, Taken] | Hint | None:
         failpoint("received")
+        self._event = self._clock.monotonic()
         team = team_of(body)
         me = self._wires().workspaces.known(team) if team is not None else None
         if me is None:

@@ -59,6 +59,7 @@ class Sockets:
     :param app_token: with the scope connections:write
     :param hear: given what came; whether to confirm it, and what to say with that
     :param connect_seconds: after which a connection that does not come about is given up
+    :param alive: called again and again while there is a connection
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class Sockets:
         connect_seconds: float = CONNECT_SECONDS,
         ping_seconds: float = PING_SECONDS,
         linger_seconds: float = LINGER_SECONDS,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
+        self._alive = alive
         self._web = web
         self._app_token = app_token
         self._hear = hear
@@ -115,6 +118,7 @@ class Sockets:
                     return True
                 if not await connection.is_connected():
                     return False
+                self._alive()
         finally:
             leaving.cancel()
 
@@ -141,6 +145,7 @@ class Sockets:
                 await self._unreachable.wait(why(error), retry_after(error) or 0.0)
             else:
                 self._unreachable.over()
+                self._alive()
                 return connection
 
     async def _connect(self) -> _Connection:
