@@ -1,5 +1,6 @@
 """What holds for every test: a developer's own settings and tokens never reach one."""
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -21,3 +22,18 @@ for _name in [n for n in os.environ if n.startswith(_OURS) and n != _ASKED_OF_TH
 def _no_server_stays() -> Iterator[None]:
     yield
     postgres.stop()
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """A test that runs a command in this process sets the levels of the log for all that follow,
+    and leaves a handler at a stream that is closed by then."""
+    root = logging.getLogger()
+    known = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    levels = [(each, each.level) for each in (root, *known)]
+    yield
+    for each, level in levels:
+        if each.level != level:
+            each.setLevel(level)
+    for handler in [each for each in root.handlers if type(each).__module__ == "bots.logs"]:
+        root.removeHandler(handler)
