@@ -340,6 +340,8 @@ class TelegramKeys(Section):
     :param max_connections: updates that may be on their way to our webhook at once
     :param streaming: how a growing answer is shown: drafts in private chats and edits in groups,
         edits only, or not at all
+    :param long_answers: whether long code is cut into messages like the rest, or sent as a file
+    :param file_above_parts: messages that code may take before it is
     :param on_unknown_outcome: of all bots, as are the lists of tools
     :param max_file_mb: what people may send; the Bot API itself gives out 20 MB at most
     :param tools: which of the agent's tools may be used here; None: all
@@ -354,6 +356,8 @@ class TelegramKeys(Section):
     scope: Literal["chat", "user"] = "chat"
     names: tuple[Annotated[str, StringConstraints(pattern=A_CALL)], ...] = ()
     streaming: Literal["auto", "edit", "off"] = "auto"
+    long_answers: Literal["split", "file"] = "split"
+    file_above_parts: Annotated[int, Field(ge=1, le=100)] = 3
     on_unknown_outcome: Literal["resend", "hold"] = "resend"
     max_file_mb: Annotated[int, Field(ge=1, le=64)] = 20
     tools: tuple[str, ...] | None = None

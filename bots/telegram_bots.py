@@ -37,6 +37,7 @@ def telegram_bots(settings: Settings, clock: Clock) -> Iterator[TelegramAdapter]
             scope=bot.scope,
             called=Called(bot.names, hears_all(settings)),
             streaming=bot.streaming,
+            file_above=bot.file_above_parts if bot.long_answers == "file" else 0,
             webhook=webhook_of(bot, settings),
             poll_timeout=bot.poll_timeout,
             max_file_bytes=bot.max_file_mb << 20,

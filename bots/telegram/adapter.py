@@ -14,6 +14,7 @@ import re
 import zlib
 from collections.abc import Coroutine, Sequence
 from functools import lru_cache, partial
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -99,6 +100,7 @@ class TelegramAdapter:
     :param streaming: whether an answer is shown while it grows: by drafts where they exist, else
         by edits (`auto`), by edits only (`edit`), or not at all (`off`)
     :param webhook: where Telegram brings updates to; None: we ask it for them
+    :param file_above: code that would take more messages than this is sent as a file; 0: none is
     :param poll_timeout: seconds that Telegram holds a request while there is nothing; at most 50
     :param send_timeout: seconds to wait for Telegram's answer to a message of ours
     :param max_file_bytes: of a file that somebody sends
@@ -114,6 +116,7 @@ class TelegramAdapter:
         scope: Scope = "chat",
         called: Called = BY_NAME_ONLY,
         streaming: Streaming = "auto",
+        file_above: int = 0,
         webhook: Webhook | None = None,
         poll_timeout: int = 30,
         send_timeout: float = SEND_SECONDS,
@@ -126,6 +129,7 @@ class TelegramAdapter:
         self._scope: Scope = scope
         self._called = called
         self._streaming: Streaming = streaming
+        self._file_above = file_above
         self._drafts = streaming == "auto"
         self._poll_timeout = poll_timeout
         self._clock: Clock = clock or SystemClock()
@@ -158,7 +162,7 @@ class TelegramAdapter:
         return address(key, self._account) is not None
 
     def render(self, markdown: str) -> tuple[str, ...]:
-        return render(markdown)
+        return render(markdown, self._file_above if self._sending.files else 0)
 
     def render_card(self, card: Card) -> str:
         # A card is short, so that it is one message.
@@ -231,6 +235,11 @@ class TelegramAdapter:
         try:
             if body is None:
                 return Receipt(()) if replaces is None else await self._sending.delete(to, replaces)
+            if body.document:
+                # No text becomes a file: what stood there goes first.
+                if replaces is not None:
+                    await self._sending.delete(to, replaces)
+                return await self._sending.aside(to, body, reply_to)
             if replaces is not None:
                 return await self._sending.edit(to, replaces, body, reply_to)
             return await self._sending.say(to, body, reply_to)
@@ -294,7 +303,13 @@ class TelegramAdapter:
             tuple(one for one in shown if _number(one) is not None),
             drafts=self._drafts and to.chat_id > 0,
             no_drafts=self._without_drafts,
+            render=self._render_texts,
         )
+
+    def _render_texts(self, markdown: str) -> tuple[str, ...]:
+        """Without files, which cannot grow on the screen: they stand behind the texts."""
+        bodies = self.render(markdown)
+        return tuple(takewhile(lambda body: not decode_body(body).document, bodies))
 
     def _without_drafts(self) -> None:
         self._drafts = False

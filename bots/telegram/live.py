@@ -15,7 +15,6 @@ from typing import Final, Literal, Protocol
 from telegram.error import BadRequest, Forbidden, InvalidToken, RetryAfter
 
 from bots.telegram.failures import Lacks, failure, seconds_of, why
-from bots.telegram.render import render
 from bots.telegram.unfinished import closed
 from core.adapter import Showing
 from core.clock import Clock
@@ -113,6 +112,7 @@ class Growing:
     :param shown: ids of messages that an earlier attempt left on the screen
     :param drafts: whether the chat may have them; else messages grow by edits
     :param no_drafts: called when Telegram does not know drafts at all
+    :param render: the texts that a Markdown becomes
     """
 
     def __init__(
@@ -125,12 +125,14 @@ class Growing:
         *,
         drafts: bool,
         no_drafts: Callable[[], None],
+        render: Callable[[str], tuple[str, ...]],
     ) -> None:
         self._key = key
         self._surface = surface
         self._clock = clock
         self._showing = showing
         self._no_drafts = no_drafts
+        self._render = render
         # What an earlier attempt has left as messages is finished as messages.
         self._drafts = drafts and not shown
         self._ids = list(shown)
@@ -198,7 +200,8 @@ class Growing:
         if not self._visible and len(text) < FIRST_CHARACTERS:
             return BUSY_SECONDS
         whole = closed(text)
-        bodies = await asyncio.to_thread(render, whole) if len(text) > LONG_TEXT else render(whole)
+        long = len(text) > LONG_TEXT
+        bodies = await asyncio.to_thread(self._render, whole) if long else self._render(whole)
         if not bodies:
             return BUSY_SECONDS
         if self._drafts:

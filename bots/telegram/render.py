@@ -14,6 +14,7 @@ from typing import Final
 
 from markdown_it.token import Token
 
+from bots.telegram.aside import Aside
 from bots.telegram.dialect import tokens_of
 from bots.telegram.grid import Cell, grid
 from bots.telegram.links import names_only, web
@@ -27,6 +28,7 @@ _INDENT: Final = "    "
 _MAX_INDENTS: Final = 4  # telephones are narrow
 _BULLET: Final = "• "
 _RULE: Final = "———"
+_FILE: Final = "📄 "
 
 _LANGUAGE: Final = re.compile(r"[\w+#.-]{1,32}")
 
@@ -36,18 +38,20 @@ _LINE_ENDS: Final = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
 _DROPPED: Final = re.compile("[\x01-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def render(markdown: str) -> tuple[str, ...]:
+def render(markdown: str, file_above: int = 0) -> tuple[str, ...]:
     """
+    :param file_above: code that would take more parts than this is a file beside the text; 0: none
     :return: for each message the JSON of ``text`` and, unless there are none, ``entities``, as
         sendMessage takes them: at most 4096 UTF-16 units and 100 entities. () when there is
-        nothing to be seen. Never raises.
+        nothing to be seen. Behind them stand the files, see `bots.telegram.aside`. Never raises.
     """
     text = _clean(markdown)
+    aside = Aside(file_above)
     try:
-        page = _page(text)
+        page = _page(text, aside)
     except Exception:  # a paid answer is not lost to a parser's fault: it is sent as it stands
-        page = Page(text)
-    return split(page)
+        return split(Page(text))
+    return split(page) + aside.bodies()
 
 
 def _clean(text: str) -> str:
@@ -56,16 +60,16 @@ def _clean(text: str) -> str:
     return _DROPPED.sub("", _LINE_ENDS.sub("\n", text.replace("\0", "\ufffd")))
 
 
-def _page(text: str) -> Page:
+def _page(text: str, aside: Aside) -> Page:
     tokens = tokens_of(text)
     if not tokens:
         return Page(text)
     writer = Writer()
-    _blocks(writer, tokens)
+    _blocks(writer, tokens, aside)
     return writer.page()
 
 
-def _blocks(writer: Writer, tokens: Sequence[Token]) -> None:
+def _blocks(writer: Writer, tokens: Sequence[Token], aside: Aside) -> None:
     indents: list[str] = []  # to go back to, one per open list item or quote
     lists = 0
     heading = False
@@ -103,7 +107,7 @@ def _blocks(writer: Writer, tokens: Sequence[Token]) -> None:
                 _inline(writer, token.children or ())
             case "fence" | "code_block":
                 writer.gap(1 if lists else 2)
-                _code(writer, token)
+                _code(writer, token, aside)
             case "table_open":
                 writer.gap(1 if lists else 2)
                 _table(writer, [*takewhile(lambda one: one.type != "table_close", stream)])
@@ -115,11 +119,17 @@ def _blocks(writer: Writer, tokens: Sequence[Token]) -> None:
                 writer.text(token.content)
 
 
-def _code(writer: Writer, token: Token) -> None:
+def _code(writer: Writer, token: Token, aside: Aside) -> None:
     code = token.content.rstrip()
     language, _, caption = token.info.strip().partition(" ")
     if not (code and _LANGUAGE.fullmatch(language)):
         language, caption = "", token.info.strip()
+    name = aside.take(code, language)
+    if name is not None:
+        writer.text(f"{caption}\n" if caption else "")
+        writer.text(_FILE)
+        writer.code("code", name)
+        return
     _pre(writer, code, language, caption)
 
 

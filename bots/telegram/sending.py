@@ -7,6 +7,7 @@ that it does not know is asked of it again. Whatever else goes wrong is raised a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Final
 
@@ -26,6 +27,7 @@ from telegram.error import BadRequest, InvalidToken
 from bots.telegram import failures
 from bots.telegram.failures import Lacks, failure, says, unknown, why
 from bots.telegram.keys import Address
+from bots.telegram.split import Page, Span, split
 from core.adapter import Receipt
 from core.errors import Gone
 from core.events import emit
@@ -52,11 +54,15 @@ class Button(msgspec.Struct, frozen=True):
 
 
 class Body(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the adapter's `render` and `render_card` make."""
+    """What the adapter's `render` and `render_card` make.
+
+    :param document: it is a file of this name, and `text` what is in it
+    """
 
     text: str
     entities: tuple[Entity, ...] = ()
     buttons: tuple[Button, ...] = ()
+    document: str = ""
 
 
 decode_body: Final = msgspec.json.Decoder(Body).decode
@@ -68,6 +74,11 @@ class Sending:
     def __init__(self, bot: Bot) -> None:
         self._bot = bot
         self._lacking: set[str] = set()
+
+    @property
+    def files(self) -> bool:
+        """Whether files can be sent, as far as is known."""
+        return "sendDocument" not in self._lacking
 
     @property
     def edits(self) -> bool:
@@ -105,7 +116,10 @@ class Sending:
     async def file(
         self, to: Address, name: str, media_type: str, data: bytes, reply_to: int | None
     ) -> Receipt:
-        """As a picture when Telegram shows it as one, else as a document."""
+        """As a picture when Telegram shows it as one, else as a document.
+
+        :raises Lacks: the server takes no files
+        """
         if media_type in _PHOTOS and len(data) <= MAX_PHOTO and "sendPhoto" not in self._lacking:
             try:
                 return await self._photo(to, name, data, reply_to)
@@ -117,12 +131,24 @@ class Sending:
             except InvalidToken as error:
                 if not self._note("sendPhoto", error):
                     raise
+        if not self.files:
+            raise Lacks("sendDocument")
         try:
             return await self.document(to, name, data, reply_to)
         except Exception as error:
             if self._note("sendDocument", error):
                 raise Lacks("sendDocument") from error
             raise
+
+    async def aside(self, to: Address, body: Body, reply_to: int | None) -> Receipt:
+        """A file that is a part of the answer; where there are no files, its text."""
+        data = body.text.encode()
+        with contextlib.suppress(Lacks):
+            return await self.file(to, body.document, "text/plain", data, reply_to)
+        ids: tuple[str, ...] = ()
+        for piece in split(Page(body.text, (Span("pre", 0, len(body.text)),))):
+            ids += (await self.say(to, decode_body(piece), reply_to)).message_ids
+        return Receipt(ids)
 
     async def _photo(self, to: Address, name: str, data: bytes, reply_to: int | None) -> Receipt:
         try:

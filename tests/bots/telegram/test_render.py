@@ -17,6 +17,7 @@ from markdown_it.token import Token
 from telegram import MessageEntity
 
 from bots.telegram import render as module
+from bots.telegram.aside import Aside
 from bots.telegram.render import render, units
 from bots.telegram.writer import Writer
 
@@ -112,7 +113,7 @@ def test_indented_code_at_the_start_of_a_quote_is_within_it() -> None:
 
 def test_a_block_of_an_unknown_kind_keeps_its_words() -> None:
     writer = Writer()
-    module._blocks(writer, [Token("math_block", "", 0, content="a + b")])
+    module._blocks(writer, [Token("math_block", "", 0, content="a + b")], Aside(0))
     assert writer.page().text == "a + b"
 
 
