@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from core.adapter import Adapter, Fetched, Fetches
-from core.changes import from_line
+from core.changes import wordless
 from core.clock import Clock
 from core.errors import NotFetched, TryLater
 from core.events import emit, trouble
@@ -184,9 +184,9 @@ class Fetching:
             trouble("file.failed", self._key, kind=attachment.kind, why=type(error).__name__)
             raise NotFetched(FAILED) from None
         emit("file.fetched", self._key, kind=attachment.kind, bytes=len(file.data))
-        return [block for part in parts for block in await self._block(part)]
+        return [block for part in parts for block in await self._block(part, attachment)]
 
-    async def _block(self, part: str | Image | File) -> Sequence[Block]:
+    async def _block(self, part: str | Image | File, attachment: Attachment) -> Sequence[Block]:
         if isinstance(part, str):
             text = inert(cut(clean(part), MAX_CHARACTERS))
             return [text_block(text)] if text.strip() else []
@@ -201,7 +201,11 @@ class Fetching:
             if media_type is None:
                 raise NotFetched(UNKNOWN)
             return [{"type": "image", "source": await source_of(part.data, media_type, self._keep)}]
-        source = await source_of(part.data, part.media_type, self._keep)
+        data = part.data
+        if attachment.within and part.media_type.startswith("text/"):
+            # Not every service keeps a document apart from the words around it.
+            data = inert(data.decode(errors="replace")).encode()
+        source = await source_of(data, part.media_type, self._keep)
         name = inert(clean(part.name))[:200].strip() or "file"
         return [{"type": "document", "source": source, "title": name}]
 
@@ -228,7 +232,7 @@ def _together(
     """All blocks of a message's files, what came with words of others between their marks."""
     blocks: list[Block] = []
     if not named:
-        blocks.append(text_block(from_line(message) + "[sent without words]"))
+        blocks.append(text_block(wordless(message)))
     blocks += decode_blocks(message.blocks)
     for attachment, part in zip(message.attachments, parts, strict=True):
         if attachment.within == "" or not part:

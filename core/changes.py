@@ -30,7 +30,7 @@ from core.messages import (
 )
 from core.outbox import SENT_LIMIT, on_screen, parts_of, queue, retractions
 from core.outgoing import files_of
-from core.quoted import unmarked
+from core.quoted import is_quoted, unmarked
 from core.snapshot import Fit, Overheard, Snapshot, Span, Suspension, Turn, Usage
 from core.trimming import NewSummary, from_row, summarised, trimmed
 from core.window import learned
@@ -515,9 +515,13 @@ def _spoken(
 def _said(waiting: Sequence[Inbound]) -> list[history.Block]:
     blocks: list[history.Block] = []
     for inbound in waiting:
+        brings = decode_blocks(inbound.blocks)
         if inbound.text.strip():
             blocks.append(text_block(said_by(inbound)))
-        blocks.extend(decode_blocks(inbound.blocks))
+        elif inbound.group and brings and is_quoted(str(brings[0].get("text"))):
+            # Only what others have said: it must be known who has brought it here.
+            blocks.append(text_block(wordless(inbound)))
+        blocks.extend(brings)
     return blocks
 
 
@@ -552,6 +556,11 @@ def said_by(inbound: Inbound) -> str:
         return text
     text = text.replace("<from>", "‹from›").replace("</from>", "‹/from›")
     return f"{from_line(inbound)}{text}"
+
+
+def wordless(inbound: Inbound) -> str:
+    """Who has sent something without a word of their own, in a group."""
+    return f"{from_line(inbound)}[sent without words]"
 
 
 def from_line(inbound: Inbound) -> str:

@@ -114,10 +114,11 @@ def _said(
         own = clean(own_words(writing, bot)).strip()
         came, others = brought(raw), replied_to(raw, bot)
     attachments = others.attachments + came.attachments
-    if group and not own and not attachments and (came.idle or not came.words):
+    told = own or attachments or (repeats and others.blocks)
+    if group and not told and (came.idle or not came.words):
         return None
     text = "\n".join(part for part in (own, came.words) if part)
-    if not (text or attachments or (repeats and others.blocks)):
+    if not (text or told):
         return None
     command = message.text is not None and not repeats and for_us(writing, bot)
     return Inbound(

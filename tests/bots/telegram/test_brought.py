@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bots.telegram.brought import brought
 from bots.telegram.hearing import REMEMBERED, Hearing
 from bots.telegram.parse import parse
+from bots.telegram.writing import Called
 from core.messages import Attachment, decode_blocks
 from core.quoted import is_quoted
 from tests.bots.telegram.test_parse import (
@@ -289,6 +290,12 @@ class TestForwards:
     def test_nor_is_anybody_mentioned_in_it(self) -> None:
         origin = {"type": "user", "sender_user": BOB}
         assert said(GROUP, forward_origin=origin, **mentioning("@our_bot hi", "@our_bot")) is None
+
+    def test_where_everything_is_for_us_a_forwarded_message_is(self) -> None:
+        raw = update(GROUP, text="buy now", forward_origin={"sender_user_name": "Bo"})
+        inbound = parse(raw, BOT, None, "chat", called=Called(everything=True))
+        assert inbound is not None and not inbound.addressed
+        assert len(decode_blocks(inbound.blocks)) == 1
 
     def test_its_picture(self) -> None:
         raw = update(photo=PHOTO, forward_origin={"type": "user", "sender_user": BOB})
