@@ -62,6 +62,7 @@ class Entrance:
         :raises StoreError: what the store raises; the message shall come again
         """
         owner = self._gate.owner
+        assert owner is not None, "else nobody asks"
         for adapter, key in self._places(owner, stranger.key):
             if isinstance(adapter, Cards) and await self._card(adapter, key, asking):
                 self._gate.asked(stranger.sender.id)
@@ -137,10 +138,8 @@ class Entrance:
         await self._submit(key, name)
         return True
 
-    def _places(self, person: str | None, beside: str) -> Iterable[tuple[Adapter, str]]:
+    def _places(self, person: str, beside: str) -> Iterable[tuple[Adapter, str]]:
         """Where a person can be spoken to alone, first by the bot that serves this key."""
-        if person is None:
-            return
         for adapter in sorted(self._adapters, key=lambda each: not each.serves(beside)):
             key = adapter.private_key(person) if isinstance(adapter, KnowsPeople) else None
             if key is not None:

@@ -22,7 +22,7 @@ from core.messages import (
     time_block,
 )
 from core.phrases import ENGLISH
-from core.snapshot import Snapshot, Usage
+from core.snapshot import Snapshot, Suspension, Usage
 from stores.memory import MemoryStore
 from tests.core.fakes import calls, settle
 from tests.core.test_approvals import ADA, BOB, Buttons, Office, delete
@@ -406,3 +406,73 @@ def test_a_seed_is_nobody_s_message() -> None:
         messages=(Message(seq=1, role="user", blocks=encode_blocks([text_block("x")]), at=1),),
     )
     assert edits.edit(seeded, edited("1", "new"), Screen(), ENGLISH) is seeded
+
+
+def test_behind_what_waits_there_is_nothing_to_answer_again() -> None:
+    asking = edits.edit(answered(said("1")), edited("1", "new"), Buttons(), ENGLISH)
+    data = edits._data(asking, edited("1", "new"))
+    waits = changes.accept(asking, said("2"))
+    press = said("p", data, kind="decision")
+    assert isinstance(edits.press(waits, press, Buttons(), ENGLISH), Refused)
+    assert edits.edit(waits, replace(edited("1", "newer"), id="e9"), Buttons(), ENGLISH) is waits
+
+
+def test_of_two_messages_each_is_asked_about() -> None:
+    both = answered(said("1"), said("2"))
+    one = edits.edit(both, edited("1", "new"), Buttons(), ENGLISH)
+    two = edits.edit(one, edited("2", "newer"), Buttons(), ENGLISH)
+    assert len(two.outbox) == len(one.outbox) + 1
+    assert two.edited is not None and two.edited.text == "newer"
+
+
+def test_without_an_edit_it_is_asked_again_as_it_was() -> None:
+    again = edits.again(answered(said("1")), said("p", kind="command"))
+    assert [decode_blocks(each.blocks) for each in again.inbox] == [[text_block("text 1")]]
+    assert edits.again(EMPTY, said("p", kind="command")) is EMPTY
+
+
+@pytest.mark.parametrize("why", ["another button", "it is not there", "another waits"])
+def test_a_press_that_is_too_late_changes_nothing(why: str) -> None:
+    asking = edits.edit(answered(said("1")), edited("1", "new"), Buttons(), ENGLISH)
+    data = edits._data(asking, edited("1", "new"))
+    if why == "another button":
+        data = "~" + "0" * 16
+    elif why == "it is not there":
+        asking = replace(asking, messages=())
+    else:
+        running = changes.start(
+            changes.accept(EMPTY, said("1")), execution="x", now=9, memory=ConversationMemory()
+        )
+        asking = edits.edit(running, edited("1", "new"), Buttons(), ENGLISH)
+        asking = changes.accept(asking, said("2"))
+    press = said("p", data, kind="decision")
+    over = Refused(phrases.EDIT_OVER, private=True, over=True)
+    assert edits.press(asking, press, Buttons(), ENGLISH) == over
+
+
+@pytest.mark.parametrize("adapter", [Buttons(), Screen()])
+def test_what_cannot_be_edited_is_left_as_it_is(adapter: Screen) -> None:
+    asking = edits.edit(answered(said("1")), edited("1", "new"), Buttons(), ENGLISH)
+    press = said("p", edits._data(asking, edited("1", "new")), kind="decision")
+    if isinstance(adapter, Buttons):
+        press = replace(press, message_id=None)
+    after = edits.press(asking, press, adapter, ENGLISH)
+    assert isinstance(after, Snapshot) and after.outbox == asking.outbox
+
+
+def test_what_has_joined_a_turn_that_waits_for_people_is_being_answered() -> None:
+    running = changes.start(
+        changes.accept(EMPTY, said("1")), execution="x", now=9, memory=ConversationMemory()
+    )
+    assert running.turn is not None
+    turn = replace(running.turn, suspended=Suspension("s", (), joined=("2",)))
+    joined = replace(changes.accept(running, said("2")), turn=turn)
+    after = edits.edit(joined, edited("2", "new"), Buttons(), ENGLISH)
+    assert after.edited is not None and after.inbox == joined.inbox
+
+
+def test_words_are_changed_and_what_came_with_them_is_not() -> None:
+    file = encode_blocks([text_block("what stands in the file")])
+    waiting = changes.accept(EMPTY, said("1", "read this", blocks=file))
+    after = edits.edit(waiting, edited("1", "read that"), Buttons(), ENGLISH)
+    assert (after.inbox[0].text, after.inbox[0].blocks) == ("read that", file)

@@ -181,6 +181,19 @@ async def test_where_nobody_can_be_asked_they_are_told_their_id() -> None:
         assert await house.eve() == PRIVATE
 
 
+class NoButtons(Screen):
+    """It knows where people are, but not how to ask them."""
+
+    def private_key(self, sender_id: str) -> str | None:
+        return sender_id
+
+
+async def test_without_buttons_nobody_is_asked() -> None:
+    async with Private(screen=NoButtons()) as house:
+        assert await house.eve() == PRIVATE
+        assert house.screen.shown == []
+
+
 async def test_too_many_who_ask_are_told_their_id_only() -> None:
     async with Private() as house:
         for number in range(access.MOST_AN_HOUR + 3):

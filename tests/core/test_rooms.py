@@ -73,7 +73,11 @@ async def test_who_alone_spoke_last_may_and_nobody_is_asked(command: str) -> Non
         assert await house.history() == [] or house.screen.shown[-1] == "two"
 
 
-@pytest.mark.parametrize("command", ["/stop", "/model", "/usage", "/id", "/help", "/forget"])
+@pytest.mark.parametrize(
+    "command", ["/stop", "/model", "/usage", "/id", "/help", "/forget", "/export nothing"]
+)
+    "command", ["/stop", "/model", "/usage", "/id", "/help", "/forget", "/export nothing"]
+)
 async def test_what_concerns_nobody_else_may_everybody(command: str) -> None:
     async with Room("one") as house:
         await house.says("hi", sender=ADA)
@@ -165,3 +169,9 @@ def test_where_nothing_was_said_nobody_spoke_last() -> None:
     assert rooms.spoke_last(None, "x") and rooms.spoke_last(EMPTY, "x")
     waits = changes.accept(EMPTY, Inbound("1", "k", "message", ADA, "hi"))
     assert rooms.spoke_last(waits, ADA.id) and not rooms.spoke_last(waits, BOB.id)
+
+
+def test_what_need_not_be_known_is_not_asked_for() -> None:
+    assert rooms.refusal("setting", "", None, EMPTY, BOB.id) is None
+    assert rooms.refusal("everyone", "x", None, EMPTY, BOB.id) is None
+    assert rooms.refusal("setting", "x", None, EMPTY, BOB.id) == phrases.ADMIN_UNKNOWN
