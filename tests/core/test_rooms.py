@@ -76,8 +76,6 @@ async def test_who_alone_spoke_last_may_and_nobody_is_asked(command: str) -> Non
 @pytest.mark.parametrize(
     "command", ["/stop", "/model", "/usage", "/id", "/help", "/forget", "/export nothing"]
 )
-    "command", ["/stop", "/model", "/usage", "/id", "/help", "/forget", "/export nothing"]
-)
 async def test_what_concerns_nobody_else_may_everybody(command: str) -> None:
     async with Room("one") as house:
         await house.says("hi", sender=ADA)
