@@ -12,6 +12,7 @@
     │   ├── SnapshotUnreadable     one conversation cannot be read; its bytes are untouched
     │   ├── SnapshotTooNew         one conversation was written by a newer chinwag
     │   ├── BlobUnreadable         one image, document or long result cannot be read
+    │   ├── CannotUnseal           something encrypted cannot be read with the keys that we have
     │   └── StaleSnapshot          somebody else saved first; nothing was changed
     ├── SendError                  what Adapter.send raises
     │   ├── TryLater               not now; after `seconds`
@@ -80,6 +81,10 @@ class SnapshotTooNew(StoreError):
 
 class BlobUnreadable(StoreError):
     """The bytes of one blob are not those that were stored. Never given out."""
+
+
+class CannotUnseal(StoreError):
+    """What is stored encrypted cannot be read: its key is missing, or it was changed."""
 
 
 class StaleSnapshot(StoreError):
