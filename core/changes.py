@@ -28,7 +28,7 @@ from core.messages import (
     text_block,
     time_block,
 )
-from core.outbox import SENT_LIMIT, on_screen, parts_of, queue, retractions
+from core.outbox import SENT_LIMIT, gone, on_screen, parts_of, queue, retractions
 from core.outgoing import files_of
 from core.quoted import is_quoted, unmarked
 from core.snapshot import Fit, Overheard, Snapshot, Span, Suspension, Turn, Usage
@@ -130,6 +130,13 @@ def stop(snapshot: Snapshot) -> Snapshot:
         waiting = snapshot.inbox
         return replace(snapshot, inbox=(), unanswered=waiting) if waiting else snapshot
     return abandoned(snapshot, snapshot.turn)
+
+
+def left(snapshot: Snapshot) -> Snapshot:
+    """The bot was taken out of the chat: nobody waits for an answer any more, and none can be sent.
+    What was said stays."""
+    stopped = stop(stop(snapshot))  # the turn, then what waits behind it
+    return gone(stopped)
 
 
 # ---------------------------------------------------------------------- the turn

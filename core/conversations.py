@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -45,7 +46,7 @@ from core.errors import (
 from core.events import emit, logger, trouble
 from core.failpoints import failpoint
 from core.gate import Admitted, Asks, Gate
-from core.messages import Inbound, clean, cut
+from core.messages import ERASE, Inbound, clean, cut
 from core.model import ModelClient
 from core.moves import Moves, is_under
 from core.pace import Pace
@@ -58,6 +59,7 @@ from core.store import BotStore, SessionRef
 from core.toolset import Lists
 
 STORE_WAIT: Final = 5.0
+LEFT_PAGE: Final = 200  # conversations of a place that are looked up at once
 
 Submit = Callable[[str, str], Awaitable[None]]
 
@@ -229,6 +231,9 @@ class Conversations:
             return await self._entrance.ask(inbound, admitted.asking)
         if inbound.kind == "moved":
             await self._move(inbound.key, inbound.text)
+            return Accepted()
+        if inbound.kind == "left":
+            await self._leave(inbound.key, erase=inbound.text == ERASE)
             return Accepted()
         failpoint("before_accept")
         if inbound.kind == "edit":
@@ -476,6 +481,28 @@ class Conversations:
             if is_under(key, new):
                 await self._submit(key, "")
         self._moves.end(old)
+
+    async def _leave(self, place: str, *, erase: bool) -> None:
+        """Nothing can be sent to this place any more. Twice is harmless."""
+        count, after = 0, ""
+        while page := [
+            each.key async for each in self._store.summaries(place, after or None, LEFT_PAGE)
+        ]:
+            for key in page:
+                if is_under(key, place):
+                    await self._leave_one(key, erase=erase)
+                    count += 1
+            after = page[-1]
+        emit("left", place, conversations=count, erased=erase)
+
+    async def _leave_one(self, key: str, *, erase: bool) -> None:
+        with suppress(SnapshotUnreadable, SnapshotTooNew):
+            # First: what clears it is not heard by a turn under way, this is.
+            await self._snapshots.update(key, lambda before: before and changes.left(before))
+        self._wake(key, interrupts=True)
+        if erase:
+            await self._store.clear(self.ref(key))
+            self._snapshots.forget(key)
 
     # ------------------------------------------------------------------ hops 5 to 8
 

@@ -163,7 +163,7 @@ class Gate:
         self._deny = deny | {each.id for each in lists.deny}
 
     async def admit(self, inbound: Inbound) -> Admitted | Refused | Asks:
-        if inbound.kind == "moved":
+        if inbound.kind in ("moved", "left"):
             return Admitted()
         sender = inbound.sender.id
         if not self.lets_in(sender):

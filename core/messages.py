@@ -17,7 +17,9 @@ MAX_INBOUND_CHARACTERS: Final = 16_000
 CUT_NOTE: Final = "\n[… the message was longer; the rest was cut here]"
 
 Role = Literal["user", "assistant", "summary"]
-Kind = Literal["message", "command", "edit", "decision", "moved"]
+Kind = Literal["message", "command", "edit", "decision", "moved", "left"]
+
+ERASE: Final = "erase"  # the text of a ``left`` after which nothing is to be kept
 
 _CONTROLS: Final = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _encode: Final = msgspec.json.Encoder().encode
@@ -93,7 +95,9 @@ class Inbound(
 
     :param id: the same event always has the same id; unique within its key's platform
     :param key: text of the session key; also the address of the reply
-    :param kind: for ``moved`` the text is the key prefix under which the chat goes on; for
+    :param kind: for ``moved`` the text is the key prefix under which the chat goes on; with
+        ``left`` the bot was taken out of all that is under the key, and nothing that was said
+        there is kept if the text is `ERASE`; for
         ``decision`` it is the `data` of the button that was pressed, `message_id` the card with
         it, and `reply_to` what its platform needs to answer the press
     :param blocks: further content blocks (words of others, see `core.quoted`; files, once they

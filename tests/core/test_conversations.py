@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -38,12 +38,12 @@ from core.errors import (
 )
 from core.gate import Gate
 from core.memory import BOT_MEMORY
-from core.messages import Inbound, Outbound, Sender, text_of
+from core.messages import ERASE, Inbound, Outbound, Sender, text_of
 from core.model import Request, ToolCall
 from core.phrases import ENGLISH, Wording
 from core.snapshot import Snapshot, encode
 from core.snapshots import CACHED, Snapshots
-from core.store import SessionRef
+from core.store import SessionRef, Summary
 from core.tools import tool
 from stores.memory import MemoryStore
 from tests.core.fakes import FakeClock, ScriptedModel, calls, settle
@@ -836,6 +836,92 @@ async def test_a_move_that_the_platform_announces() -> None:
         assert house.screen.shown == ["one", "three"]
         assert await house.says("test:9", kind="moved") == Accepted()
         assert len(await house.history("test:9")) == 4
+
+
+# ---------------------------------------------------------------------- a bot that is taken out
+
+
+async def test_taken_out_it_answers_nobody_there_and_keeps_what_was_said() -> None:
+    late, waits = Held("never"), "behind it"
+    async with House("one", late, "elsewhere") as house:
+        await house.says("a", key="test:1/7")
+        await house.says("b", key="test:1/7")
+        await house.says(waits, key="test:1/7")
+        await house.says("c", key="test:10")
+        assert await house.says("", kind="left", key="test:1") == Accepted()
+        late.open.set()
+        await settle(300)
+        assert house.screen.keys == ["test:1/7", "test:10"]
+        left = await house.snapshot("test:1/7")
+        assert left.gone and not left.unfinished
+        assert await house.history("test:1/7") == [("user", "a"), ("assistant", "one")]
+        assert not (await house.snapshot("test:10")).gone
+        assert await house.says("", kind="left", key="test:1") == Accepted()
+
+
+async def test_what_was_about_to_be_sent_waits_for_people() -> None:
+    async with House("one|two") as house:
+        house.screen.script = [TryLater(300)]
+        await house.says("a")
+        await house.says("", kind="left")
+        assert {part.state for part in (await house.snapshot()).outbox} == {"failed"}
+        house.clock.advance(1000)
+        await settle(200)
+        assert house.screen.shown == []
+
+
+async def test_added_anew_it_goes_on() -> None:
+    async with House("one", "two") as house:
+        await house.says("a")
+        await house.says("", kind="left")
+        await house.says("b")
+        assert house.screen.shown == ["one", "two"]
+        assert [text for _, text in await house.history()] == ["a", "one", "b", "two"]
+
+
+async def test_with_the_wish_to_erase_nothing_is_left_of_what_was_said() -> None:
+    late = Held("never")
+    async with House("one", late) as house:
+        for number in range(250):
+            await house.store.save(
+                SessionRef(key=f"test:1/{number:03}"),
+                changes.begin(revision=1, epoch="e", now=1),
+                replaces=None,
+            )
+        await house.says("a", key="test:1/x")
+        await house.says("b", key="test:1/x")
+        await house.says(ERASE, kind="left", key="test:1")
+        late.open.set()
+        await settle(300)
+        assert [each async for each in house.store.summaries()] == []
+        assert house.screen.shown == ["one"]
+
+
+async def test_what_cannot_be_read_is_erased_as_well() -> None:
+    store = Unreadable()
+    async with House(store=store) as house:
+        await house.says(ERASE, kind="left")
+        assert store.cleared == [KEY]
+
+
+class Unreadable(MemoryStore):
+    """Has one conversation, and cannot read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cleared: list[str] = []
+
+    async def load(self, ref: SessionRef) -> Snapshot | None:
+        raise SnapshotUnreadable(f"{ref.key}: damaged")
+
+    async def summaries(
+        self, prefix: str = "", after: str | None = None, limit: int = 100
+    ) -> AsyncIterator[Summary]:
+        if after is None:
+            yield Summary(KEY, 0, False, 0)
+
+    async def clear(self, ref: SessionRef) -> None:
+        self.cleared.append(ref.key)
 
 
 # ---------------------------------------------------------------------- the model
