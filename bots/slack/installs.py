@@ -7,7 +7,7 @@ workspace cannot be put in the place of another's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -71,19 +71,25 @@ class Installs:
         self._seal = seal
         self._prefix = "slack" if account is None else f"slack@{account}"
 
-    async def find(self, enterprise: str | None, team: str | None) -> Install | None:
+    async def find(self, team: str, enterprise: str | None = None) -> Install | None:
         """The workspace's own, or else that of its organisation.
 
+        :param enterprise: the organisation, where an event has named it; it is remembered
         :raises CannotUnseal: it is there, but cannot be read
         """
-        for name in self._places(enterprise, team):
+        of = enterprise or await self._home(team)
+        for name in (self._name(of, team), self._name(None, team), self._name(of, None)):
             found = await self._read(name)
             if found is not None:
+                if found.enterprise and enterprise:
+                    await self._remember(team, enterprise)
                 return found
         return None
 
     async def save(self, install: Install) -> None:
         """In the place of the one before, if there was one."""
+        if install.team and install.enterprise:
+            await self._remember(install.team, install.enterprise)
         name = self._name(install.enterprise, install.team)
         # First its name: what is listed and not there is passed over, what is there and not listed
         # could never be removed.
@@ -112,13 +118,14 @@ class Installs:
             if await self._notes.put(name, self._seal.seal(_encode(after), name), was=was):
                 return after
 
-    async def remove(self, enterprise: str | None, team: str | None) -> bool:
+    async def remove(self, team: str | None, enterprise: str | None = None) -> bool:
         """Whether it was there. A workspace's own only, and with no team the organisation's."""
-        name = self._name(enterprise, team)
-        names = [name]
-        if team is not None and enterprise is not None:
-            # Installed before the workspace joined the organisation.
-            names.append(self._name(None, team))
+        if team is None:
+            names = [self._name(enterprise, None)]
+        else:
+            of = enterprise or await self._home(team)
+            # The second is from before the workspace joined the organisation.
+            names = [self._name(of, team), self._name(None, team)]
         there = False
         for each in names:
             was = await self._notes.get(each)
@@ -158,11 +165,16 @@ class Installs:
     def _name(self, enterprise: str | None, team: str | None) -> str:
         return f"{self._prefix}.install.{enterprise or '-'}.{team or '-'}"
 
-    def _places(self, enterprise: str | None, team: str | None) -> Sequence[str]:
-        places = [self._name(enterprise, team)] if team else []
-        if team and enterprise:
-            places.append(self._name(None, team))
-        return [*places, self._name(enterprise, None)] if enterprise else places
+    async def _home(self, team: str) -> str | None:
+        """The organisation that a workspace is in, when one was ever named."""
+        kept = await self._notes.get(f"{self._prefix}.home.{team}")
+        return kept.decode() if kept else None
+
+    async def _remember(self, team: str, enterprise: str) -> None:
+        name, value = f"{self._prefix}.home.{team}", enterprise.encode()
+        was = await self._notes.get(name)
+        while was != value and not await self._notes.put(name, value, was=was):
+            was = await self._notes.get(name)
 
     async def _read(self, name: str) -> Install | None:
         sealed = await self._notes.get(name)

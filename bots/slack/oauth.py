@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
+from slack_bolt.adapter.starlette.async_handler import (
+    to_async_bolt_request,
+    to_starlette_response,
+)
 from slack_bolt.oauth.async_oauth_flow import AsyncOAuthFlow
 from slack_bolt.oauth.async_oauth_settings import AsyncOAuthSettings
 from slack_bolt.request.async_request import AsyncBoltRequest
@@ -23,6 +27,9 @@ from slack_sdk.oauth.installation_store import Installation
 from slack_sdk.oauth.installation_store.async_installation_store import AsyncInstallationStore
 from slack_sdk.oauth.state_store.async_state_store import AsyncOAuthStateStore
 from slack_sdk.web.async_client import AsyncWebClient
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from bots.slack.installs import Install, Installs, install_of, renewed
 from core.clock import Clock
@@ -165,6 +172,23 @@ class Flow(AsyncOAuthFlow):
         """It is stored already."""
 
 
+def routes(flow: Flow) -> Sequence[BaseRoute]:
+    """The page that begins an install, and the one that Slack sends the browser back to."""
+
+    async def begin(request: Request) -> Response:
+        asked = to_async_bolt_request(request, b"")
+        return to_starlette_response(await flow.handle_installation(asked))
+
+    async def end(request: Request) -> Response:
+        asked = to_async_bolt_request(request, b"")
+        return to_starlette_response(await flow.handle_callback(asked))
+
+    return [
+        Route(INSTALL_PATH, begin, methods=["GET"]),
+        Route(REDIRECT_PATH, end, methods=["GET"]),
+    ]
+
+
 class _NoStore(AsyncInstallationStore):
     """Given one, Bolt makes no files in somebody's home. It is never asked: `Tokens` is."""
 
@@ -190,14 +214,14 @@ class Tokens:
         self._client_id = client_id
         self._client_secret = client_secret
 
-    async def of(self, enterprise: str | None, team: str | None) -> Install | None:
+    async def of(self, team: str) -> Install | None:
         """An install whose token is good now; None: there is none.
 
         :raises TryLater: the token has ended, and Slack gives no other at the moment
         :raises Gone: Slack gives no other ever: the app must be installed anew
         :raises CannotUnseal: it cannot be read
         """
-        install = await self._installs.find(enterprise, team)
+        install = await self._installs.find(team)
         while install is not None and self._left(install) < RENEW_BEFORE:
             mine = await self._reserve(install)
             if mine is not None:
@@ -205,7 +229,7 @@ class Tokens:
             if self._left(install) > 0:
                 return install
             await self._clock.sleep(ASKS)
-            install = await self._installs.find(enterprise, team)
+            install = await self._installs.find(team)
         return install
 
     def _left(self, install: Install) -> float:

@@ -46,26 +46,37 @@ async def listed(installs: Installs) -> list[str]:
 
 async def test_what_was_saved_is_found(installs: Installs) -> None:
     await installs.save(install(refresh="xoxe-1", expires=5, scopes=("chat:write",), at=NOON))
-    found = await installs.find(None, "T1")
+    found = await installs.find("T1")
     assert found == install(refresh="xoxe-1", expires=5, scopes=("chat:write",), at=NOON)
-    assert await installs.find(None, "T2") is None
-    assert await installs.find(None, None) is None
+    assert await installs.find("T2") is None
 
 
 async def test_a_workspace_goes_before_its_organisation(installs: Installs) -> None:
     await installs.save(install(None, "E1"))
-    assert (await installs.find("E1", "T1") or install()).where == "E1"
+    assert (await installs.find("T1", "E1") or install()).where == "E1"
     await installs.save(install("T1", "E1"))
-    assert (await installs.find("E1", "T1") or install("T9")).where == "T1"
-    assert (await installs.find("E1", "T2") or install()).where == "E1"
-    assert await installs.find("E2", "T2") is None
+    assert (await installs.find("T1", "E1") or install("T9")).where == "T1"
+    assert (await installs.find("T2", "E1") or install()).where == "E1"
+    assert await installs.find("T2", "E2") is None
 
 
 async def test_what_was_installed_before_it_joined_an_organisation(installs: Installs) -> None:
     await installs.save(install("T1"))
-    assert await installs.find("E1", "T1") == install("T1")
-    assert await installs.remove("E1", "T1")
-    assert await installs.find("E1", "T1") is None
+    assert await installs.find("T1", "E1") == install("T1")
+    assert await installs.remove("T1", "E1")
+    assert await installs.find("T1", "E1") is None
+
+
+async def test_its_organisation_need_be_named_once(installs: Installs) -> None:
+    """A reply leaves by the id of the workspace alone."""
+    await installs.save(install(None, "E1"))
+    assert await installs.find("T1") is None
+    assert await installs.find("T1", "E1") == install(None, "E1")
+    assert await installs.find("T1") == install(None, "E1")
+    await installs.save(install("T2", "E1"))
+    assert await installs.find("T2") == install("T2", "E1")
+    assert await installs.remove("T2")
+    assert await installs.find("T2") == install(None, "E1")
 
 
 async def test_no_token_can_be_read(installs: Installs, notes: MemoryNotes) -> None:
@@ -83,7 +94,7 @@ async def test_a_token_in_another_workspaces_place_is_noticed(
     await installs.save(install("T2"))
     notes.kept["slack.install.-.T2"] = notes.kept["slack.install.-.T1"]
     with pytest.raises(CannotUnseal, match=r"slack\.install\.-\.T2: it was changed, or moved"):
-        await installs.find(None, "T2")
+        await installs.find("T2")
 
 
 async def test_all_and_remove(installs: Installs, notes: MemoryNotes) -> None:
@@ -91,11 +102,11 @@ async def test_all_and_remove(installs: Installs, notes: MemoryNotes) -> None:
         await installs.save(install(team))
     await installs.save(install(None, "E1"))
     assert await listed(installs) == ["T1", "T2", "E1"]
-    assert await installs.remove(None, "T1")
-    assert not await installs.remove(None, "T1")
+    assert await installs.remove("T1")
+    assert not await installs.remove("T1")
     assert await listed(installs) == ["T2", "E1"]
-    assert await installs.remove("E1", None)
-    assert await installs.remove(None, "T2")
+    assert await installs.remove(None, "E1")
+    assert await installs.remove("T2")
     assert notes.kept == {"slack.installs": b"[]"}
 
 
@@ -111,7 +122,7 @@ async def test_what_is_listed_and_not_there_is_passed_over(
 async def test_two_apps_of_one_database_do_not_meet(notes: MemoryNotes) -> None:
     one, two = Installs(notes, Seal([KEY])), Installs(notes, Seal([KEY]), "support")
     await one.save(install("T1"))
-    assert await two.find(None, "T1") is None
+    assert await two.find("T1") is None
     assert await listed(two) == []
 
 
@@ -135,7 +146,7 @@ async def test_a_change_is_applied_to_what_is_stored_now(
     assert seen == ["Acme", "Acme Ltd"]
     assert after is not None
     assert (after.token, after.installer) == ("xoxb-2", "U7")
-    assert await installs.find(None, "T1") == after
+    assert await installs.find("T1") == after
 
 
 async def test_a_change_of_what_is_gone_is_none(installs: Installs) -> None:
@@ -148,9 +159,9 @@ async def test_keys_are_changed_without_losing_a_token(notes: MemoryNotes) -> No
     both = Installs(notes, Seal([new, KEY]))
     assert await both.reseal() == 1
     assert await both.reseal() == 0
-    assert await Installs(notes, Seal([new])).find(None, "T1") == install()
+    assert await Installs(notes, Seal([new])).find("T1") == install()
     with pytest.raises(CannotUnseal, match="put that key back"):
-        await Installs(notes, Seal([KEY])).find(None, "T1")
+        await Installs(notes, Seal([KEY])).find("T1")
 
 
 # --- what Slack answers -----------------------------------------------------------------------
