@@ -46,11 +46,13 @@ from core.gate import Gate
 from core.mcp import Servers
 from core.messages import Inbound
 from core.phrases import Wording
+from core.seal import keys_of
 from core.store import BotStore, Notes
 from core.tools import Tool
 from stores.urls import open_store
 
 if TYPE_CHECKING:
+    from bots.slack.distribution import Distribution
     from bots.slack.rules import Rules
 
 # Longer than the waits after which the core tries again by itself without being told to wait.
@@ -66,6 +68,15 @@ class Identified(Protocol):
 
         :raises PlatformRefused: the token is wrong
         """
+        ...
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """An adapter that has something of its own to keep, beside the conversations."""
+
+    def keep_in(self, notes: Notes) -> None:
+        """Before anything else is asked of it."""
         ...
 
 
@@ -147,8 +158,8 @@ def build_adapters(settings: Settings, only: str | None, clock: Clock) -> tuple[
     adapters: list[Adapter] = []
     if only in (None, "telegram"):
         adapters += telegram_bots(settings, clock)
-    if settings.slack.bot_token is not None and only in (None, "slack"):
-        adapters.append(_slack(settings, settings.slack.bot_token.get_secret_value(), clock))
+    if settings.slack.is_used and only in (None, "slack"):
+        adapters.append(_slack(settings, clock))
     for name, section in settings.adapters.items():
         if only in (None, name):
             adapters.append(load_adapter(name, section.use, section.options, settings.folder))
@@ -172,7 +183,42 @@ def slack_rules(settings: Settings) -> Rules:
     )
 
 
-def _slack(settings: Settings, bot_token: str, clock: Clock) -> Adapter:
+def _distribution(settings: Settings) -> Distribution | None:
+    """
+    :raises ConfigError: something is missing with which others can install the app
+    """
+    section, keys = settings.slack, settings.encryption.keys
+    if section.client_id is None:
+        return None
+    if section.bot_token is not None:
+        raise ConfigError(
+            "SLACK_CLIENT_ID and SLACK_BOT_TOKEN are both set: the first is for an app that others"
+            " install, the second for one of your own workspace; take one away"
+        )
+    if section.client_secret is None:
+        raise ConfigError(
+            "SLACK_CLIENT_SECRET is missing beside SLACK_CLIENT_ID: from"
+            " https://api.slack.com/apps, Basic Information"
+        )
+    if keys is None:
+        raise ConfigError(
+            "CHINWAG_ENCRYPTION_KEYS is missing: the tokens of workspaces are kept encrypted. Put"
+            " CHINWAG_ENCRYPTION_KEYS=$(openssl rand -base64 32) into .env, and keep a copy of it"
+        )
+    if settings.http.public_url is None:
+        raise ConfigError("[http] public_url is missing: people install the app by a browser")
+    from bots.slack.distribution import Distribution
+
+    return Distribution(
+        section.client_id,
+        section.client_secret.get_secret_value(),
+        keys_of(keys.get_secret_value()),
+        settings.http.public_url,
+        erase=section.on_uninstall == "erase",
+    )
+
+
+def _slack(settings: Settings, clock: Clock) -> Adapter:
     """
     :raises ConfigError: a token is missing
     """
@@ -184,8 +230,9 @@ def _slack(settings: Settings, bot_token: str, clock: Clock) -> Adapter:
     if secret is None:
         raise ConfigError(_SECOND_SECRET[section.transport])
     return SlackAdapter(
-        bot_token,
+        section.bot_token.get_secret_value() if section.bot_token else None,
         None if by_http else secret.get_secret_value(),
+        distribution=_distribution(settings),
         signing_secret=secret.get_secret_value() if by_http else None,
         base_url=section.base_url,
         rules=slack_rules(settings),
@@ -196,10 +243,9 @@ def _slack(settings: Settings, bot_token: str, clock: Clock) -> Adapter:
 
 
 _SECOND_SECRET: Final = {
-    "socket": "SLACK_APP_TOKEN is missing beside SLACK_BOT_TOKEN: an app-level token with the scope"
+    "socket": "SLACK_APP_TOKEN is missing: an app-level token with the scope"
     " connections:write, from https://api.slack.com/apps, Basic Information",
-    "http": "SLACK_SIGNING_SECRET is missing beside SLACK_BOT_TOKEN:"
-    " from https://api.slack.com/apps, Basic Information",
+    "http": "SLACK_SIGNING_SECRET is missing: from https://api.slack.com/apps, Basic Information",
 }
 _TOKENS: Final = {"telegram": "TELEGRAM_BOT_TOKEN", "slack": "SLACK_BOT_TOKEN"}
 
@@ -227,6 +273,9 @@ async def serve(settings: Settings, only: str | None = None) -> int:
         _opened(settings, clock) as store,
         _closing(adapters),
     ):
+        for adapter in adapters:
+            if isinstance(adapter, Keeping):
+                adapter.keep_in(store.notes)
         # It asks until the platform answers, and that may take days.
         if not await _unless(stop, _remember_identities(store.notes, adapters)):
             return 0

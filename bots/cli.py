@@ -148,11 +148,37 @@ def manifest(name: str, config_path: Path | None) -> None:
 
     from bots.app import slack_rules
     from bots.slack.manifest import manifest as make
+    from bots.slack.oauth import REDIRECT_PATH
 
     settings = _settings(config_path, level="error")
     by_http = settings.slack.transport == "http"
-    public_url = (settings.http.public_url or "https://YOUR-HOST") if by_http else None
-    click.echo(json.dumps(make(slack_rules(settings), name, public_url), indent=2))
+    host = settings.http.public_url or "https://YOUR-HOST"
+    redirect_url = f"{host}{REDIRECT_PATH}" if settings.slack.client_id else None
+    made = make(slack_rules(settings), name, host if by_http else None, redirect_url)
+    click.echo(json.dumps(made, indent=2))
+
+
+@slack.command()
+@click.option("--remove", metavar="ID", help="Take the app out of this one.")
+@click.option("--erase", is_flag=True, help="With --remove: delete what was said there, too.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@config_option
+def installs(remove: str | None, erase: bool, yes: bool, config_path: Path | None) -> None:
+    """List the workspaces that have installed the app.
+
+    --remove wants the id of a workspace (T0123456789), or of an organisation that has the app
+    everywhere (E0123456789), and the bot to be stopped.
+    """
+    from bots.slack_installs import installs as list_installs
+    from bots.slack_installs import remove_install
+
+    settings = _settings(config_path)
+    if remove is None:
+        _print(settings, list_installs)
+        return
+    if not yes:
+        click.confirm(f"Take the app out of {remove}?", abort=True)
+    _print(settings, lambda settings: remove_install(settings, remove, erase=erase))
 
 
 @cli.command()

@@ -129,7 +129,7 @@ def _config(settings: Settings, config_path: Path | None) -> Iterator[Finding]:
         except ConfigError as error:
             yield _wrong("media", str(error), CONFIG, "correct [media] transcriber, or the file")
     yield from _budget(settings)
-    if not (settings.telegram.each() or settings.slack.bot_token or settings.adapters):
+    if not (settings.telegram.each() or settings.slack.is_used or settings.adapters):
         hint = "set TELEGRAM_BOT_TOKEN in .env; `chinwag chat` works without"
         yield _well("config", "no platform is configured", hint)
 

@@ -28,6 +28,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from bots.secrets import redacting
 from core.memory import COMPACT_AT, LEAST_COMPACT_AT, SUMMARY_MODEL, ConversationMemory
+from core.seal import keys_of
 
 PREFIX: Final = "CHINWAG_"
 
@@ -139,6 +140,11 @@ def _check_key(secret: SecretStr) -> SecretStr:
     if not re.fullmatch(r"[!-~]+", key):
         raise ValueError("want one line of letters, digits and signs without a blank")
     return SecretStr(key)
+
+
+def _check_keys(secret: SecretStr) -> SecretStr:
+    keys_of(secret.get_secret_value())
+    return secret
 
 
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -416,7 +422,8 @@ Key = Annotated[SecretStr, AfterValidator(_check_key)]
 
 
 class SlackSection(Section):
-    """Slack is used when `bot_token` is there.
+    """Slack is used when `bot_token` is there, or `client_id`: then anybody may install the app,
+    and each workspace has a token of its own.
 
     :param account: which of several bots of one database this is
     :param transport: whether we connect to Slack (Socket Mode), or it comes to `[http]`
@@ -431,12 +438,15 @@ class SlackSection(Section):
         elsewhere, by edits only, or not at all
     :param on_unknown_outcome: what to do when it is unknown whether a message was sent, and a
         missing scope keeps us from looking
+    :param on_uninstall: what becomes of what was said in a workspace that takes the app out
     :param tools: which of the agent's tools may be used here; None: all
     :param chat_tools: the same for single channels, by their ids
     """
 
     account: Name | None = None
     base_url: Url = "https://slack.com/api"
+    client_id: Annotated[str, StringConstraints(pattern=A_WORD)] | None = None
+    on_uninstall: Literal["keep", "erase"] = "keep"
     transport: Literal["socket", "http"] = "socket"
     scope: Literal["thread", "channel", "user"] = "thread"
     thread_follow: bool = True
@@ -450,6 +460,17 @@ class SlackSection(Section):
     bot_token: Annotated[SecretStr, AfterValidator(_check_bot_token)] | None = None
     app_token: Annotated[SecretStr, AfterValidator(_check_app_token)] | None = None
     signing_secret: Key | None = None
+    client_secret: Key | None = None
+
+    @property
+    def is_used(self) -> bool:
+        return self.bot_token is not None or self.client_id is not None
+
+
+class EncryptionSection(Section):
+    """:param keys: 32 random bytes each, in base64, with commas between; the first one seals"""
+
+    keys: Annotated[SecretStr, AfterValidator(_check_keys)] | None = None
 
 
 class AnthropicSection(Section):
@@ -582,6 +603,7 @@ class Settings(BaseSettings):
     media: MediaSection = MediaSection()
     telegram: TelegramSection = TelegramSection()
     slack: SlackSection = SlackSection()
+    encryption: EncryptionSection = EncryptionSection()
     anthropic: AnthropicSection = AnthropicSection()
     openai: OpenAISection = OpenAISection()
     bedrock: BedrockSection = BedrockSection()
@@ -630,6 +652,7 @@ class Settings(BaseSettings):
             self.slack.bot_token,
             self.slack.app_token,
             self.slack.signing_secret,
+            self.slack.client_secret,
             *(bot.token for bot in self.telegram.each()),
             self.telegram.webhook_secret,
             self.anthropic.api_key,
@@ -638,6 +661,7 @@ class Settings(BaseSettings):
         )
         return (
             *(secret.get_secret_value() for secret in known if secret is not None),
+            *(self.encryption.keys.get_secret_value().split(",") if self.encryption.keys else ()),
             *(text for adapter in self.adapters.values() for text in guarded(adapter.options)),
             *self._filled_in,
         )

@@ -22,12 +22,16 @@ from starlette.routing import BaseRoute
 
 from bots.slack import wire
 from bots.slack.acts import Hint
+from bots.slack.departures import departed, farewells
+from bots.slack.distribution import Distribution
 from bots.slack.failures import MISSING_SCOPE, NOTHING_TO_EDIT, failure, says, why
 from bots.slack.files import Files, shows
 from bots.slack.intake import Full, Intake, Taken
 from bots.slack.keys import Address, address, is_ts
 from bots.slack.live import Growing, Status, Streaming
-from bots.slack.parse import parse, team_of
+from bots.slack.oauth import Flow
+from bots.slack.oauth import routes as install_routes
+from bots.slack.parse import organisation_of, parse, team_of
 from bots.slack.post import Post, name_of
 from bots.slack.render import Body, body_of, render, render_card
 from bots.slack.requests import Requests
@@ -54,6 +58,7 @@ from core.errors import Gone, PlatformRefused, SendError, Undeliverable
 from core.events import emit, trouble
 from core.failpoints import failpoint
 from core.messages import Attachment, Inbound, Outbound
+from core.store import Notes
 
 BASE_URL: Final = "https://slack.com/api"
 LOST_SECONDS: Final = 5.0  # without a connection; a new one is there within two
@@ -73,9 +78,12 @@ _OK: Final = 200
 class SlackAdapter:
     """One app.
 
-    :param bot_token: of the workspace that the app is installed in, ``xoxb-...``
+    :param bot_token: of the workspace that the app is installed in, ``xoxb-...``; None: anybody may
+        install it, see `distribution`
     :param app_token: for Socket Mode, ``xapp-...``; None: Slack comes to us by HTTP
     :param signing_secret: by which we know Slack when it comes to us
+    :param distribution: how others install the app; beside it, `keep_in` must be called before all
+        else
     :param rules: what is a conversation, and who is meant
     :param streaming: whether an answer is shown while it grows: by streams where they exist, else
         by edits (`auto`), by edits only (`edit`), or not at all (`off`)
@@ -87,9 +95,10 @@ class SlackAdapter:
 
     def __init__(
         self,
-        bot_token: str,
+        bot_token: str | None,
         app_token: str | None = None,
         *,
+        distribution: Distribution | None = None,
         signing_secret: str | None = None,
         base_url: str = BASE_URL,
         rules: Rules = Rules(),  # noqa: B008 (frozen)
@@ -103,12 +112,15 @@ class SlackAdapter:
         second = ("SLACK_SIGNING_SECRET", signing_secret or "")
         if app_token is not None:
             second = ("SLACK_APP_TOKEN", app_token)
-        for variable, token in (("SLACK_BOT_TOKEN", bot_token), second):
+        first = ("SLACK_BOT_TOKEN", "x" if distribution else bot_token or "")
+        for variable, token in (first, second):
             if not re.fullmatch(r"[!-~]+", token):
                 raise PlatformRefused(f"{variable} is empty, or has signs that no token has")
         self._signing_secret = signing_secret or ""
         self._app_token = app_token
-        self._bot_token = bot_token
+        self._bot_token = bot_token or ""
+        self._distribution = distribution
+        self._notes: Notes | None = None
         self._base_url = base_url
         self._rules = rules
         self._send_timeout = send_timeout
@@ -148,6 +160,9 @@ class SlackAdapter:
 
     def render_card(self, card: Card) -> str:
         return render_card(card)
+
+    def keep_in(self, notes: Notes) -> None:
+        self._notes = notes
 
     async def identity(self) -> str:
         """A database remembers which app in which workspace it belongs to.
@@ -198,9 +213,11 @@ class SlackAdapter:
 
         :param accept: not used: `run` has the same
         """
-        if self._app_token is not None:
-            return ()
-        return Requests(self._signing_secret, self._dispatch, self._clock).routes()
+        doors: list[BaseRoute] = []
+        if self._app_token is None:
+            doors += Requests(self._signing_secret, self._dispatch, self._clock).routes()
+        flow = self._wires().flow
+        return [*doors, *(install_routes(flow) if flow else ())]
 
     async def _dispatch(self, request: AsyncBoltRequest) -> BoltResponse:
         if self._intake is None:
@@ -237,9 +254,14 @@ class SlackAdapter:
         """Bolt's global middleware: what is for us is durable before it is acknowledged."""
         taken = request.context.get(_TAKEN)
         if taken is None:
+            gone = departed(request.body)
+            if gone is not None:
+                return await self._leave(gone, organisation_of(request.body))
             team = team_of(request.body)
             # Looked up once; what comes after it is known at once.
-            if team is not None and await self._wires().workspaces.me_of(team) is not None:
+            if team is not None and await self._wires().workspaces.me_of(
+                team, organisation_of(request.body)
+            ):
                 taken = self._take(request.body)
         if taken is None:
             return None
@@ -251,6 +273,17 @@ class SlackAdapter:
         if slash and isinstance(acceptance, Refused):
             return _said_to_them(acceptance.reply or "")
         self._tell(inbound, acceptance, request.body)
+        return BoltResponse(status=_OK, body="")
+
+    async def _leave(self, team: str, organisation: str | None) -> BoltResponse:
+        """The app was taken out of a workspace: nothing is answered there, and nothing sent."""
+        if self._intake is None:
+            raise Full
+        erase = self._distribution is not None and self._distribution.erase
+        for each in farewells(team, self._rules.account, erase=erase):
+            await asyncio.shield(self._intake.take(each))
+        # Last: until all of that is done, the event may come again.
+        await self._wires().workspaces.removed(team, organisation)
         return BoltResponse(status=_OK, body="")
 
     def _take(self, body: object) -> tuple[Inbound, Taken] | Hint | None:
@@ -312,9 +345,11 @@ class SlackAdapter:
             # Nothing was kept of it, so nobody waits for this.
             emit("slack.not_declined", inbound.key, level=logging.DEBUG, why=why(error))
 
-    async def _authorize(self, team: str) -> AuthorizeResult | None:
+    async def _authorize(
+        self, team: str | None, organisation: str | None
+    ) -> AuthorizeResult | None:
         workspaces = self._wires().workspaces
-        me = await workspaces.me_of(team)
+        me = await workspaces.me_of(team, organisation)
         if me is None:
             return None
         return AuthorizeResult(
@@ -322,7 +357,7 @@ class SlackAdapter:
             team_id=me.team,
             bot_id=me.bot,
             bot_user_id=me.user,
-            bot_token=await workspaces.token_of(team),
+            bot_token=await workspaces.token_of(team) if team else None,
         )
 
     # ------------------------------------------------------------------ what goes out
@@ -450,7 +485,15 @@ class _Opened:
     def __init__(self, adapter: SlackAdapter) -> None:
         self.session = wire.session(adapter._send_timeout)
         self.web = wire.client(adapter._base_url, self.session)
-        self.workspaces: Workspaces = OneWorkspace(self.web, adapter._bot_token, adapter._clock)
+        self.flow: Flow | None = None
+        self.workspaces: Workspaces
+        if adapter._distribution is None:
+            self.workspaces = OneWorkspace(self.web, adapter._bot_token, adapter._clock)
+        else:
+            assert adapter._notes is not None, "keep_in comes first"
+            self.workspaces, self.flow = adapter._distribution.opened(
+                self.web, adapter._notes, adapter._clock, adapter._base_url, adapter._rules.account
+            )
         self.app: AsyncApp = wire.bolt(
             self.web, adapter._signing_secret, adapter._authorize, adapter._hear
         )

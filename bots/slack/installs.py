@@ -71,12 +71,15 @@ class Installs:
         self._seal = seal
         self._prefix = "slack" if account is None else f"slack@{account}"
 
-    async def find(self, team: str, enterprise: str | None = None) -> Install | None:
+    async def find(self, team: str | None, enterprise: str | None = None) -> Install | None:
         """The workspace's own, or else that of its organisation.
 
+        :param team: None: that of the organisation
         :param enterprise: the organisation, where an event has named it; it is remembered
         :raises CannotUnseal: it is there, but cannot be read
         """
+        if team is None:
+            return await self._read(self._name(enterprise, None))
         of = enterprise or await self._home(team)
         for name in (self._name(of, team), self._name(None, team), self._name(of, None)):
             found = await self._read(name)

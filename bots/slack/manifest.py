@@ -30,16 +30,27 @@ EVENTS: Final = (
     "message.mpim",
 )
 AGENT_EVENTS: Final = ("agent_session_stopped",)
+# Of an app that others install: that one of them takes it out.
+END_EVENTS: Final = ("app_uninstalled", "tokens_revoked")
 PATH: Final = "/slack/events"
 
 Json = dict[str, Any]
 
 
-def manifest(rules: Rules, name: str, public_url: str | None = None) -> Json:
+def manifest(
+    rules: Rules, name: str, public_url: str | None = None, redirect_url: str | None = None
+) -> Json:
     """
     :param name: how the app is called; at most 35 characters
     :param public_url: where Slack reaches us by HTTP; None: it is Socket Mode
+    :param redirect_url: where a browser comes back to when somebody installs the app; None: it is
+        for one workspace
     """
+    events = [*EVENTS, *(AGENT_EVENTS if rules.agent_view else ())]
+    oauth: Json = {"scopes": {"bot": list(SCOPES)}}
+    if redirect_url is not None:
+        events += END_EVENTS
+        oauth["redirect_urls"] = [redirect_url]
     url = None if public_url is None else f"{public_url.rstrip('/')}{PATH}"
     at: Json = {} if url is None else {"url": url}
     request: Json = {} if url is None else {"request_url": url}
@@ -79,15 +90,16 @@ def manifest(rules: Rules, name: str, public_url: str | None = None) -> Json:
     return {
         "display_information": {"name": name[:35]},
         "features": features,
-        "oauth_config": {"scopes": {"bot": list(SCOPES)}},
+        "oauth_config": oauth,
         "settings": {
             "event_subscriptions": {
-                "bot_events": sorted((*EVENTS, *(AGENT_EVENTS if rules.agent_view else ()))),
+                "bot_events": sorted(events),
                 **request,
             },
             "interactivity": {"is_enabled": True, **request},
-            "org_deploy_enabled": False,
+            "org_deploy_enabled": redirect_url is not None,
             "socket_mode_enabled": url is None,
+            # It cannot be taken back, so it is for whoever wants it to say yes on the app's page.
             "token_rotation_enabled": False,
         },
     }

@@ -12,6 +12,7 @@ from typing import Final
 from bots.slack.installs import Install, Installs
 from bots.slack.oauth import Tokens
 from bots.slack.rules import Me
+from core.events import emit
 
 KNOWN: Final = 10_000  # workspaces of which is remembered who the bot is
 
@@ -37,8 +38,10 @@ class ManyWorkspaces:
         install = await self._tokens.of(team)
         return install.token if install else None
 
-    async def me_of(self, team: str, enterprise: str | None = None) -> Me | None:
-        install = await self._installs.find(team, enterprise)
+    async def me_of(self, team: str | None, organisation: str | None = None) -> Me | None:
+        install = await self._installs.find(team, organisation)
+        if team is None:
+            return _me("", install) if install else None
         if install is None:
             self._known.pop(team, None)
             return None
@@ -50,14 +53,10 @@ class ManyWorkspaces:
     def known(self, team: str) -> Me | None:
         return self._known.get(team)
 
-    async def removed(self, team: str, enterprise: str | None) -> tuple[str, ...]:
-        """The app was taken out of a workspace. Twice is harmless.
-
-        :returns: the workspaces in which it is no more
-        """
-        await self._installs.remove(team, enterprise)
+    async def removed(self, team: str, organisation: str | None) -> None:
+        if await self._installs.remove(team, organisation):
+            emit("slack.uninstalled", where=team)
         self._known.pop(team, None)
-        return (team,)
 
 
 def _me(team: str, install: Install) -> Me:

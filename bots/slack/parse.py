@@ -31,6 +31,12 @@ def team_of(body: object) -> str | None:
     return found.team if found is not None and is_id(found.team) else None
 
 
+def organisation_of(body: object) -> str | None:
+    """What that workspace is a part of, where it is."""
+    found = read(body)
+    return found.organisation if found is not None and is_id(found.organisation) else None
+
+
 def parse(body: object, me: Me, rules: Rules) -> Inbound | Hint | None:
     """
     :param body: decoded JSON or form, whatever it may be; who sent it has been made sure of

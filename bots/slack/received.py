@@ -30,8 +30,14 @@ class Edited(msgspec.Struct):
     ts: str = ""
 
 
+class Tokens(msgspec.Struct):
+    """The users whose tokens have ended."""
+
+    bot: list[str] | None = None
+
+
 class Message(msgspec.Struct):
-    """A message, and also an event about one."""
+    """A message, and also an event about one, or about the app."""
 
     type: str = ""
     subtype: str | None = None
@@ -54,6 +60,7 @@ class Message(msgspec.Struct):
     event_ts: str | None = None
     channel_id: str | None = None
     user_id: str | None = None
+    tokens: Tokens | None = None
 
 
 class Named(msgspec.Struct):
@@ -77,12 +84,15 @@ class Container(msgspec.Struct):
 
 class Authorization(msgspec.Struct):
     team_id: str | None = None
+    enterprise_id: str | None = None
 
 
 class Body(msgspec.Struct):
     type: str | None = None
     authorizations: list[Authorization] | None = None
     team_id: str | None = None
+    enterprise_id: str | None = None
+    context_team_id: str | None = None
     event: Message | None = None
     # Of a slash command
     command: str | None = None
@@ -103,10 +113,19 @@ class Body(msgspec.Struct):
 
     @property
     def team(self) -> str | None:
-        # Of an app that is installed for a whole organisation they name no team.
+        """The workspace that it reached us through. An install of a whole organisation names none;
+        then it is the one that the message was seen in."""
         if self.authorizations and self.authorizations[0].team_id:
             return self.authorizations[0].team_id
-        return self.team_id or (self.workspace.id if self.workspace else None)
+        named = self.workspace.id if self.workspace else None
+        return (self.context_team_id if self.authorizations else None) or self.team_id or named
+
+    @property
+    def organisation(self) -> str | None:
+        """What that workspace is a part of."""
+        if self.authorizations:
+            return self.authorizations[0].enterprise_id
+        return self.enterprise_id
 
 
 def read(body: object) -> Body | None:

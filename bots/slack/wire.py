@@ -25,7 +25,7 @@ CONNECTIONS: Final = 256
 QUIET: Final = logging.getLogger("bots.slack.sdk")
 QUIET.setLevel(logging.CRITICAL)
 
-Authorize = Callable[[str], Awaitable[AuthorizeResult | None]]
+Authorize = Callable[[str | None, str | None], Awaitable[AuthorizeResult | None]]
 Hear = Callable[[AsyncBoltRequest], Awaitable[BoltResponse | None]]
 
 
@@ -59,12 +59,12 @@ def client(base_url: str, wire: aiohttp.ClientSession, token: str | None = None)
 def bolt(web: AsyncWebClient, signing_secret: str, authorize: Authorize, hear: Hear) -> AsyncApp:
     """
     :param signing_secret: of requests by HTTP; empty where there are none
-    :param authorize: who we are in a team; None: nobody
+    :param authorize: who we are in a team, or in all of an organisation; None: nobody
     :param hear: asked before anything is acknowledged; None: Bolt shall go on with it
     """
 
-    async def authorized(team_id: str | None) -> AuthorizeResult | None:
-        return await authorize(team_id) if team_id else None
+    async def authorized(team_id: str | None, enterprise_id: str | None) -> AuthorizeResult | None:
+        return await authorize(team_id, enterprise_id) if team_id or enterprise_id else None
 
     async def heard(
         request: AsyncBoltRequest, next_: Callable[[], Awaitable[BoltResponse]]

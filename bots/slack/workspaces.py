@@ -36,12 +36,20 @@ class Workspaces(Protocol):
         """The bot's token in this workspace; None: it is not installed there."""
         ...
 
-    async def me_of(self, team: str) -> Me | None:
-        """Who the bot is in this workspace; None: it is not installed there."""
+    async def me_of(self, team: str | None, organisation: str | None = None) -> Me | None:
+        """Who the bot is in this workspace; None: it is not installed there.
+
+        :param team: None: in all of the organisation
+        :param organisation: what the workspace is a part of, as an event has named it
+        """
         ...
 
     def known(self, team: str) -> Me | None:
         """The same, of what has been looked up before."""
+        ...
+
+    async def removed(self, team: str, organisation: str | None) -> None:
+        """The app was taken out of this workspace. Twice is harmless."""
         ...
 
 
@@ -66,12 +74,15 @@ class OneWorkspace:
     async def token_of(self, team: str) -> str | None:
         return self._token if (await self._asked()).team == team else None
 
-    async def me_of(self, team: str) -> Me | None:
+    async def me_of(self, team: str | None, organisation: str | None = None) -> Me | None:
         me = await self._asked()
         return me if me.team == team else None
 
     def known(self, team: str) -> Me | None:
         return self._me if self._me is not None and self._me.team == team else None
+
+    async def removed(self, team: str, organisation: str | None) -> None:
+        """Its token is configured, and stays so."""
 
     async def _asked(self) -> Me:
         """Asks until Slack answers; knows it afterwards."""

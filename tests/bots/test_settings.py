@@ -82,6 +82,8 @@ def test_every_secret_has_a_variable_of_its_own() -> None:
         ("slack", "bot_token"),
         ("slack", "app_token"),
         ("slack", "signing_secret"),
+        ("slack", "client_secret"),
+        ("encryption", "keys"),
         ("telegram", "webhook_secret"),
         ("anthropic", "api_key"),
         ("openai", "api_key"),
@@ -153,7 +155,7 @@ def test_our_own_name_of_a_variable_wins(tmp_path: Path) -> None:
     environ = {
         "CHINWAG_ANTHROPIC__BASE_URL": "http://ours",
         "ANTHROPIC_BASE_URL": "http://usual",
-        "SLACK_CLIENT_ID": "is nothing to us",
+        "SLACK_CONFIG_TOKEN": "is nothing to us",
     }
     assert load_settings(config(tmp_path), environ).anthropic.base_url == "http://ours"
 
@@ -225,7 +227,8 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
             "[zebra]",
             "[zebra] is not a section; there are [agent], [tools], [memory], [access], [budget],"
             " [store], [http], [media],"
-            " [telegram], [slack], [anthropic], [openai], [bedrock], [vertex], [foundry], [engine],"
+            " [telegram], [slack], [encryption], [anthropic], [openai], [bedrock], [vertex],"
+            " [foundry], [engine],"
             " [telemetry], [log], [commands], [adapters], [mcp]",
         ),
         ("[agent]\nmodle = 'x'", "[agent] modle: no such key; did you mean model?"),

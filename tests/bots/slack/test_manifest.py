@@ -43,6 +43,7 @@ METHODS: Final = {
     "files_completeUploadExternal": {"files:write"},
     "files_info": {"files:read"},
     "files_getUploadURLExternal": {"files:write"},
+    "oauth_v2_access": set[str](),
 }
 HEARD: Final = {
     "app_mention": "app_mentions:read",
@@ -115,3 +116,13 @@ def test_the_command(tmp_path: Path) -> None:
     ran = CliRunner().invoke(cli, ["slack", "manifest", "--config", str(config)])
     assert ran.exit_code == 0, ran.output
     assert json.loads(ran.output) == manifest(replace(RULES, command="/ada"), "Chinwag")
+
+
+def test_an_app_that_others_install() -> None:
+    redirect = "https://bot.example.org/slack/oauth_redirect"
+    made = manifest(RULES, "Chinwag", redirect_url=redirect)
+    assert made["oauth_config"]["redirect_urls"] == [redirect]
+    events = made["settings"]["event_subscriptions"]["bot_events"]
+    assert {"app_uninstalled", "tokens_revoked"} <= set(events)
+    assert made["settings"]["org_deploy_enabled"] is True
+    assert "redirect_urls" not in manifest(RULES, "Chinwag")["oauth_config"]

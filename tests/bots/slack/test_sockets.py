@@ -109,7 +109,7 @@ class TestTokens:
         for name in ("SLACK_BOT_TOKEN", "SLACK_CLIENT_ID", "SLACK_CLIENT_SECRET"):
             monkeypatch.setenv(name, "from the environment")
 
-        async def nobody(_: Any) -> None:
+        async def nobody(*_: Any) -> None:
             return None
 
         async with session(1.0) as wire:

@@ -23,7 +23,8 @@ def make(slack: Slack, rules: Rules = RULES, **more: Any) -> SlackAdapter:
         "clock": FakeClock(),
         "connect_seconds": 2.0,
     }
-    return SlackAdapter(slack.token, slack.app_token, **settings | more)
+    token = more.pop("bot_token", slack.token)
+    return SlackAdapter(token, slack.app_token, **settings | more)
 
 
 def seen(slack: Slack, place: Place) -> list[str]:
