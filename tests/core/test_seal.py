@@ -73,7 +73,7 @@ def test_keys_are_read_from_one_line() -> None:
     assert keys_of(first) == keys[:1]
 
 
-@pytest.mark.parametrize("text", ["", "secret", "c2hvcnQ=", new_key() + ","])
+@pytest.mark.parametrize("text", ["", "secret", "c2hvcnQ=", f"{'A' * 43}=,"])
 def test_what_is_no_key_is_refused_without_being_shown(text: str) -> None:
     with pytest.raises(ValueError, match="want 32 random bytes in base64") as error:
         keys_of(text)
