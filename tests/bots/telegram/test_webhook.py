@@ -24,7 +24,13 @@ from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.parse import parse
 from bots.telegram.poll import ASKED
 from bots.telegram.received import Me
-from bots.telegram.webhook import SECRET_HEADER, Webhook, WebhookListener
+from bots.telegram.webhook import (
+    DOUBT_SECONDS,
+    LOOK_SECONDS,
+    SECRET_HEADER,
+    Webhook,
+    WebhookListener,
+)
 from bots.telegram.wire import bot_at
 from core.adapter import Accept, Acceptance, Accepted, Adapter
 from core.errors import PlatformRefused, StoreUnavailable
@@ -129,12 +135,24 @@ async def tried(telegram: Telegram, times: int) -> None:
     await telegram.until(lambda: len(calls(telegram, "setWebhook")) == times)
 
 
-async def look(telegram: Telegram, clock: FakeClock) -> None:
-    """A minute passes, and it looks after its webhook."""
-    before = len(calls(telegram, "getWebhookInfo"))
+async def asleep(clock: FakeClock, seconds: float, times: int = 1) -> None:
+    """It has gone to sleep for so long, so often."""
+    async with asyncio.timeout(10):
+        while clock.slept.count(seconds) < times:  # noqa: ASYNC110 - the clock has no event
+            await asyncio.sleep(0.005)
+
+
+async def look(telegram: Telegram, clock: FakeClock, *, last: bool = False) -> None:
+    """A minute passes, and it looks after its webhook.
+
+    :param last: it ends then
+    """
+    await asleep(clock, LOOK_SECONDS)
+    times, before = clock.slept.count(LOOK_SECONDS), len(calls(telegram, "getWebhookInfo"))
     clock.advance(61)
     await telegram.until(lambda: len(calls(telegram, "getWebhookInfo")) > before)
-    await asyncio.sleep(0.05)
+    if not last:
+        await asleep(clock, LOOK_SECONDS, times + 1)
 
 
 async def knock(port: int, data: bytes, secret: str | None = SECRET) -> int:
@@ -440,7 +458,7 @@ class TestKeeping:
                 telegram.write(telegram.person("Alice"), "hello")
                 await telegram.until(lambda: bool(telegram.deliveries))
                 assert telegram.deliveries[0].status == 403
-                await settle(100)
+                await asleep(clock, DOUBT_SECONDS)
                 clock.advance(6)
                 await desk.have(1)
         assert telegram.webhook.secret == "n" * 32
@@ -451,12 +469,13 @@ class TestKeeping:
     ) -> None:
         async with reached(telegram, port, clock) as adapter, running(adapter, Desk()):
             await is_set(telegram)
-            for _ in range(3):
+            await asleep(clock, LOOK_SECONDS)
+            for times in (1, 2, 3):
                 for _ in range(5):
                     assert await knock(port, b"{}", "wrong") == 403
-                await settle(100)
+                await asleep(clock, DOUBT_SECONDS, times)
                 clock.advance(6)
-                await asyncio.sleep(0.05)
+                await asleep(clock, LOOK_SECONDS, times + 1)
             assert len(calls(telegram, "setWebhook")) == 1
             assert len(calls(telegram, "getWebhookInfo")) <= 2 + 3
 
@@ -468,9 +487,10 @@ class TestKeeping:
             task = asyncio.create_task(adapter.run(Desk().accept))
             for times in (1, 2, 3, 4):
                 await is_set(telegram, times)
+                await asleep(clock, LOOK_SECONDS, times)
                 await other.delete_webhook()
                 telegram.webhook.set_at -= 1
-                await look(telegram, clock)
+                await look(telegram, clock, last=times == 4)
             with pytest.raises(PlatformRefused, match="removes our webhook again and again"):
                 await asyncio.wait_for(task, 5)
         await other.request.shutdown()
@@ -484,7 +504,7 @@ class TestKeeping:
             await is_set(telegram)
             telegram.webhook.set_at -= 1
             await other.set_webhook("https://other.example.org/hook")
-            await look(telegram, clock)
+            await look(telegram, clock, last=True)
             with pytest.raises(PlatformRefused, match=r"set a webhook to other\.example\.org"):
                 await asyncio.wait_for(task, 5)
         await other.request.shutdown()
@@ -502,7 +522,9 @@ class TestKeeping:
         async with reached(telegram, port, clock) as adapter, running(adapter, Desk()):
             for times in (1, 2, 3):
                 await tried(telegram, times)
-                await asyncio.sleep(0.05)
+                async with asyncio.timeout(10):
+                    while len(clock.slept) < times:  # noqa: ASYNC110 - the clock has no event
+                        await asyncio.sleep(0.005)
                 clock.advance(6)
             await is_set(telegram, 4)
 
