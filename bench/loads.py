@@ -41,8 +41,10 @@ async def load(spec: Spec) -> Numbers:
         f"telegram-chat:{index}": exchanges(spec.history // 2, index * APART)
         for index in range(spec.chats)
     }
-    run = _load_bytes if spec.who == "floor" else _load_snapshots
-    return await run(Path(spec.folder), said, spec.turns, Alternation(spec.block))
+    folder, alternation = Path(spec.folder), Alternation(spec.block)
+    if spec.who == "chinwag":
+        return await _load_snapshots(folder, said, spec.turns, alternation)
+    return await _load_bytes(folder, said, spec.turns, alternation, checked=spec.who == "floor")
 
 
 async def _load_snapshots(
@@ -86,9 +88,14 @@ def _body(snapshot: Snapshot | None) -> bytes:
 
 
 async def _load_bytes(
-    folder: Path, said: dict[str, list[Exchange]], loads: int, alternation: Alternation
+    folder: Path,
+    said: dict[str, list[Exchange]],
+    loads: int,
+    alternation: Alternation,
+    *,
+    checked: bool,
 ) -> Numbers:
-    """Rows that are request-ready already, joined; and no more than that."""
+    """Rows that are request-ready already, held against their checksums, and joined."""
     cold: list[float] = []
     warm: list[float] = []
     keys = list(said)
@@ -101,7 +108,7 @@ async def _load_bytes(
             key = keys[number % len(keys)]
             alternation.wait()
             began = time.perf_counter()
-            loaded = await subject.load(key)
+            loaded = await subject.hop(partial(rows.load, key=key, checked=checked))
             assert loaded is not None and loaded[1] is not None
             read = time.perf_counter()
             body = b'{"messages":[%b]}' % b",".join([row for _, row in loaded[1]])

@@ -136,10 +136,25 @@ def rows_of(database: sqlite3.Connection, place: Place) -> list[tuple[int, bytes
     ).fetchall()
 
 
-def load(database: sqlite3.Connection, key: str) -> Loaded | None:
-    """The head and the rows of the window."""
+def checked_rows_of(database: sqlite3.Connection, place: Place) -> list[tuple[int, bytes]]:
+    rows = database.execute(
+        "SELECT seq, body, crc FROM messages WHERE session = ? AND seq >= ? ORDER BY seq",
+        (place.id, place.window),
+    ).fetchall()
+    if [zlib.crc32(body) for _, body, _ in rows] != [crc for _, _, crc in rows]:
+        raise Wrong(f"session {place.id}: a row is damaged")
+    return [(seq, body) for seq, body, _ in rows]
+
+
+def load(database: sqlite3.Connection, key: str, *, checked: bool = False) -> Loaded | None:
+    """The head and the rows of the window.
+
+    :param checked: the rows are held against their checksums
+    """
     found = place_of(database, key)
-    return (found[0], rows_of(database, found[0])) if found else None
+    if found is None:
+        return None
+    return found[0], (checked_rows_of if checked else rows_of)(database, found[0])
 
 
 def add(

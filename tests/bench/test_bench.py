@@ -37,7 +37,7 @@ async def test_all_at_once(tmp_path: Path, store: type[Chinwag | Group], keeps: 
     assert (numbers["turns"], numbers["failed"], numbers["lost"]) == (15, 0, 0)
 
 
-@pytest.mark.parametrize("who", ["chinwag", "floor"])
+@pytest.mark.parametrize("who", ["chinwag", "floor", "bare floor"])
 async def test_a_whole_history_and_a_start(tmp_path: Path, who: str) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir()
