@@ -44,6 +44,8 @@ def on_screen(
     :param standing: what messages say, by id
     :return: what is left to send, and what need not be: it stands there as it is
     """
+    if not turn.shown:
+        return parts, ()
     texts = [part for part in parts if part.file is None]
     paired = tuple(
         replace(part, replaces=turn.shown[index]) if index < len(turn.shown) else part

@@ -80,6 +80,30 @@ async def test_files_leave_as_parts_of_a_form(request_: Request) -> None:
     assert b'filename="a.txt"' in body and b"text/plain" in body
 
 
+@pytest.mark.parametrize("past", [False, True])
+async def test_the_environment_names_the_proxy(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, past: bool
+) -> None:
+    heard, proxied = _Heard(), _Heard()
+    async with (
+        await asyncio.start_server(heard, "127.0.0.1", 0) as server,
+        await asyncio.start_server(proxied, "127.0.0.1", 0) as proxy,
+    ):
+        port = server.sockets[0].getsockname()[1]
+        at = proxy.sockets[0].getsockname()[1]
+        for name, value in (
+            ("http_proxy", f"http://name:word@127.0.0.1:{at}"),
+            ("no_proxy", "127.0.0.1" if past else ""),
+        ):
+            monkeypatch.setenv(name, value)
+        url = f"http://127.0.0.1:{port}/bot{SECRET}/getMe"
+        assert await request_.do_request(url, "POST", form(a=1)) == (200, b"{}")
+    assert (len(heard.heads), len(proxied.heads)) == ((1, 0) if past else (0, 1))
+    for head in proxied.heads:
+        assert head.startswith(f"post http://127.0.0.1:{port}/bot".encode())
+        assert b"proxy-authorization: basic" in head
+
+
 async def test_no_error_holds_the_address() -> None:
     request = Request(connections=1, timeout=0.1, pool_timeout=0.1)
     async with await asyncio.start_server(deaf_until_closed, "127.0.0.1", 0) as server:
