@@ -26,6 +26,7 @@ from bots.models import build_client
 from bots.pairing import invitation, links
 from bots.plugins import load_adapter, load_command, load_transcriber
 from bots.refusals import Refusal, note
+from bots.service import service
 from bots.settings import Settings
 from bots.spending import build_spending
 from bots.telegram_bots import telegram_bots
@@ -466,7 +467,11 @@ class _Program:
             stopping = asyncio.create_task(stop.wait(), name="stop")
             emit("running", adapters=",".join(adapter.name for adapter in self._adapters))
             try:
-                await asyncio.wait((engine, stopping, *intake), return_when=asyncio.FIRST_COMPLETED)
+                # Left when we begin to stop: systemd shall not wait for signs of life meanwhile.
+                async with service(self._health.look, self._clock):
+                    await asyncio.wait(
+                        (engine, stopping, *intake), return_when=asyncio.FIRST_COMPLETED
+                    )
                 await self._finish_console(intake, stopping, engine)
                 await self._note_refusals(intake)
                 return self._exit_code(engine, intake, stop)

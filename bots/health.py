@@ -28,6 +28,7 @@ INBOX_SECONDS: Final = 900.0  # a message waits, and for nobody's yes
 OUTBOX_SECONDS: Final = 3600.0  # a part of a reply waits; a flood penalty may take long
 KEPT_SECONDS: Final = 2.0  # whoever asks more often is told the same
 STORE_SECONDS: Final = 5.0
+STORE_SILENT: Final = "the store does not answer"
 MOST_LOOKED_AT: Final = 200  # conversations with something to do
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -91,7 +92,7 @@ class Health:
                 inbox, outbox = await self._waiting()
         except (StoreError, TimeoutError):
             # Said to whoever asks; whoever needs the store hears of it where it fails.
-            wrong.append("the store does not answer")
+            wrong.append(STORE_SILENT)
         # What waited while we were down is no fault of this run's.
         if min(inbox or 0.0, uptime) > INBOX_SECONDS:
             wrong.append("a message is not being answered")
