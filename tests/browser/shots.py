@@ -42,6 +42,8 @@ async def killed_while_it_speaks(seen: Seen) -> None:
         await expect(said).to_contain_text("spring tide")
         await expect(seen.page.locator(f"#{platform} .row.bot.draft")).to_have_count(0)
     await expect(seen.page.locator("#hops .hop b").last).to_have_text("delivered")
+    killed = seen.page.locator("#hops .hop", has_text="bot.killed")
+    await killed.evaluate("each => each.scrollIntoView({ block: 'center' })")
 
 
 async def picture(browser: Browser, name: str, scheme: str, width: int, height: int) -> None:

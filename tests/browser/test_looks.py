@@ -94,7 +94,11 @@ async def test_nothing_is_wider_than_the_window(
 ) -> None:
     async with seeing(browser, tmp_path, viewport={"width": width, "height": 740}) as seen:
         await talked(seen)
+        await seen.page.get_by_role("button", name="kill -9").click()
+        await expect(seen.page.locator("#bot-state")).to_contain_text("killed 1×")
         assert await seen.page.evaluate("document.documentElement.scrollWidth") == width
+        send = await seen.telegram.get_by_role("button", name="Send").bounding_box()
+        assert send is not None and send["x"] + send["width"] <= width
         inspector = seen.page.locator("#inspector")
         if width == 390:
             await expect(inspector).to_be_hidden()
