@@ -1,7 +1,7 @@
 """The seam to a platform: Adapter, and Live, which shows that an answer is on its way.
 
 Protocols and values only. An implementation is one file or folder in `bots/`, proved by the
-contract suite in `tests/bots/contract.py`. An adapter keeps no conversation and decides nothing
+contract suite in `bots/contracts/adapter.py`. An adapter keeps no conversation and decides nothing
 about who may speak: it turns events into Inbound values, and bodies into messages on a screen.
 """
 

@@ -1,7 +1,7 @@
 """The seam to a database: SessionStore (all that a Session needs) and BotStore (what a bot adds).
 
 Protocols and values only. An implementation is one file in `stores/`, proved by the contract suite
-in `tests/stores/contract.py`. Stores compare keys as exact text and never parse them; a store never
+in `bots/contracts/store.py`. Stores compare keys as exact text and never parse them; a store never
 turns unreadable into empty; every failure travels up as an error of `core.errors`.
 """
 

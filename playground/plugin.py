@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+# Whoever inherits a suite sees what an assertion in it has compared.
+pytest.register_assert_rewrite("bots.contracts")
+
 if TYPE_CHECKING:
     from playground.botlab import BotLab
 

@@ -21,9 +21,10 @@ def stores() -> Iterator[str]:
 
 
 def platforms() -> Iterator[str]:
-    """Each folder of bots/ is a platform; and what has a method `live` in a file of its own."""
+    """Each folder of bots/ but that of the suites is a platform; and what has a method `live` in a
+    file of its own."""
     for path in (ROOT / "bots").iterdir():
-        if path.is_dir() and path.name != "__pycache__":
+        if path.is_dir() and path.name not in ("__pycache__", "contracts"):
             yield path.name
         elif path.suffix == ".py" and "live" in methods(path):
             yield path.stem

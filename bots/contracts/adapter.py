@@ -25,6 +25,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from bots.contracts.showing import Leave
 from core.adapter import (
     Acceptance,
     Accepted,
@@ -40,7 +41,6 @@ from core.adapter import (
 from core.errors import StoreUnavailable
 from core.keys import SessionKey, check_key
 from core.messages import File, Inbound, Outbound
-from tests.bots.showing import Leave
 
 PATIENCE = 10.0
 # The smallest picture there is: one pixel.

@@ -1,0 +1,3 @@
+"""`bots.contracts.showing`, by the name that it had."""
+
+from bots.contracts.showing import *  # noqa: F403
