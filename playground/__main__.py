@@ -82,7 +82,7 @@ async def run(
         say("Starting the bot as `chinwag run` does, pointed at them …")
         try:
             await lab.start()
-        except RuntimeError as error:
+        except (RuntimeError, TimeoutError) as error:
             raise Refused(str(error)) from None
         page = f"{url}/{token}/"
         say(f"\nThe playground is at\n\n    {page}\n")

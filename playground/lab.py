@@ -160,6 +160,7 @@ class Lab:
         return {
             "TELEGRAM_BOT_TOKEN": self.telegram.token,
             "CHINWAG_TELEGRAM__BASE_URL": self.telegram.url,
+            "CHINWAG_TELEGRAM__MODE": "polling",  # whatever its config says: nobody comes to it
             "CHINWAG_TELEGRAM__POLL_TIMEOUT": "20",
             "SLACK_BOT_TOKEN": self.slack.token,
             "SLACK_APP_TOKEN": self.slack.app_token,

@@ -13,7 +13,8 @@ CONFIG = ROOT / "examples" / "errands" / "config.toml"
 
 
 async def test_what_is_dear_is_bought_by_leave_only(tmp_path: Path) -> None:
-    terminal = Terminal("playground", "--config", str(CONFIG), cwd=tmp_path, env=environ())
+    command = ("playground", "--terminal", "--config", str(CONFIG))
+    terminal = Terminal(*command, cwd=tmp_path, env=environ())
     try:
         await terminal.until(lambda screen: screen.endswith(PROMPT))
 
@@ -49,6 +50,6 @@ async def test_what_is_dear_is_bought_by_leave_only(tmp_path: Path) -> None:
 
 def test_it_says_itself_how_to_try_it() -> None:
     words = CONFIG.read_text()
-    assert "chinwag playground --config examples/errands/config.toml" in words
+    assert "chinwag playground --terminal --config examples/errands/config.toml" in words
     for line in ('use buy with {"thing": "a boat", "euros": 9000}', "/approve", "/decline"):
         assert line in words
