@@ -6,14 +6,15 @@ The one window that Telegram leaves is closed here, because Slack lets us look.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from core import failpoints
+from core import failpoints, phrases
 from core.history import INTERRUPTED
 from playground.claude_answers import Say
 from tests.crash.program import assert_valid, said
-from tests.crash.slack_program import SlackWorld
+from tests.crash.slack_program import CONFIG, SlackWorld
 
 ONLY_WITH_TOOLS = ("before_tools", "tools_done")
 LATER = [(name, hit) for name in failpoints.NAMES for hit in (2, 4)]
@@ -162,3 +163,48 @@ async def test_mentions_in_fifty_threads_at_once(tmp_path: Path) -> None:
             first, second = said_in[thread]
             assert first.startswith(f"Nice to meet you, Name{number}")
             assert f"Name{number}" in second
+
+
+AGENT: Final = CONFIG + "[slack]\nagent_view = true\n"
+
+
+async def test_the_button_beside_an_answer_stops_it(tmp_path: Path) -> None:
+    async with SlackWorld(tmp_path, AGENT) as world:
+        alice = world.slack.person("Alice")
+        world.claude.script(Say(ANSWER, pause=0.1), Say("Well?"))
+        await world.start()
+        await world.ready()
+        (told,) = world.slack.write(alice, "tell me")
+        thread = told.event["ts"]
+        await world.until(lambda: bool(world.slack.texts(alice)), "the answer begins")
+        world.slack.press_stop(alice, thread)
+        await world.until(lambda: world.slack.texts(alice) == [phrases.STOPPED], "it stops")
+        await world.quiet()
+        await world.tell(alice, "and now?")
+        assert await world.terminate() == 0
+        texts = [(sent.thread, sent.text) for sent in world.slack.sent(alice) if not sent.deleted]
+        # A message at the top of the agent's view begins a conversation of its own.
+        assert texts[0] == (thread, phrases.STOPPED)
+        assert texts[1][1] == "Well?" and texts[1][0] != thread
+
+
+async def test_an_edit_and_a_deletion_of_what_waits(tmp_path: Path) -> None:
+    async with SlackWorld(tmp_path) as world:
+        alice = world.slack.person("Alice")
+        world.claude.script(Say(ANSWER, pause=0.05), Say("Both."))
+        await world.start()
+        await world.ready()
+        world.slack.write(alice, "tell me")
+        await world.until(lambda: bool(world.slack.texts(alice)), "the answer begins")
+        (first,) = world.slack.write(alice, "my name is Bob")
+        (second,) = world.slack.write(alice, "forget it")
+        (third,) = world.slack.write(alice, "my name is Alice")
+        world.slack.edit(alice, first.event["ts"], "my name is Robert")
+        world.slack.delete(alice, second.event["ts"])
+        await world.until(lambda: len(world.slack.texts(alice)) == 2, "both answers")
+        await world.quiet()
+        assert await world.terminate() == 0
+        assert third.state == "acknowledged"
+        asked = str(world.claude.requests[-1])
+        assert "Robert" in asked and "my name is Alice" in asked
+        assert "Bob" not in asked and "forget it" not in asked
