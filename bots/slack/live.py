@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, Protocol
 
 from bots.slack.failures import code_of, failure, retry_after, why
-from bots.slack.render import inert, render
+from bots.slack.render import body_text, inert, render
 from bots.slack.split import cut, fence_after, joined, next_start
 from core.adapter import Showing
 from core.clock import Clock
@@ -53,10 +53,9 @@ class Surface(Protocol):
 
     async def append(self, ts: str, markdown: str) -> None: ...
 
-    async def stop(self, ts: str, markdown: str, whole: str) -> None:
+    async def stop(self, ts: str, markdown: str) -> None:
         """
         :param markdown: what is still to be added
-        :param whole: what the message says then
         """
         ...
 
@@ -139,7 +138,7 @@ class Growing:
         self._streams = streams and not shown
         self._unsure = unsure
         self._ids = list(shown)
-        self._bodies: dict[int, str] = {}
+        self._standing: dict[str, str] = {}
         self._stream: _Stream | None = None
         self._at = 0  # where in the text the message that grows begins, and the fence open there
         self._fence = ""
@@ -168,6 +167,9 @@ class Growing:
         await self._stop_status()
         await self._end()
         return tuple(self._ids)
+
+    def standing(self) -> Mapping[str, str]:
+        return {ts: self._standing[ts] for ts in self._ids if ts in self._standing}
 
     # ------------------------------------------------------------------ by and by
 
@@ -284,7 +286,8 @@ class Growing:
         whole = joined(self._fence, text[self._at : until], after)
         rest = text[stream.said : until]
         closing = f"{rest}\n{re.match(r'[`~]*', after)[0]}" if after else rest  # type: ignore[index]
-        await self._surface.stop(stream.ts, closing, whole)
+        await self._surface.stop(stream.ts, closing)
+        self._standing[stream.ts] = body_text(whole)
         self._at, self._fence = next_start(text, until, after), after
 
     async def _end(self) -> None:
@@ -296,7 +299,7 @@ class Growing:
                     end = cut(text, self._at, self._fence)
                     await self._finish(stream, text, len(text) if end is None else end)
                 elif stream is not None:
-                    await self._surface.stop(stream.ts, "", "")
+                    await self._surface.stop(stream.ts, "")
                 await self._look()
         except Exception as error:
             # It is edited into the answer, which ends it too.
@@ -310,16 +313,20 @@ class Growing:
             return BUSY_SECONDS
         bodies = await asyncio.to_thread(render, text) if len(text) > LONG_TEXT else render(text)
         for index, body in enumerate(bodies):
-            if self._bodies.get(index) == body:
+            ts = self._ids[index] if index < len(self._ids) else None
+            if ts is not None and self._standing.get(ts) == body:
                 continue
             if self._closing or not self._showing.may("edit"):
                 self._changed.set()
                 return BUSY_SECONDS
-            if index < len(self._ids):
-                await self._surface.edit(self._ids[index], body, index)
-            elif not await self._say(index, body):
-                return None
-            self._bodies[index] = body
+            if ts is None:
+                if not await self._say(index, body):
+                    return None
+                ts = self._ids[index]
+            else:
+                self._standing.pop(ts, None)
+                await self._surface.edit(ts, body, index)
+            self._standing[ts] = body
             self._visible = True
             await self._stop_status()
         return EDIT_SECONDS if bodies else BUSY_SECONDS

@@ -53,6 +53,11 @@ def render_card(card: Card) -> str:
     return _encode(Body(inert(card.text), buttons))
 
 
+def body_text(markdown: str) -> str:
+    """The body of a part that says this, which is inert and fits into one."""
+    return _encode(Body(markdown))
+
+
 def body_of(text: str) -> Body:
     """
     :raises msgspec.DecodeError: not a body that was rendered here

@@ -43,7 +43,7 @@ def distributed(slack: Slack, notes: MemoryNotes, *, erase: bool = False) -> Sla
 
 async def install(slack: Slack, adapter: SlackAdapter, team: Team, **more: Any) -> None:
     """Somebody there says yes; the pages of it are in test_oauth."""
-    flow = adapter._wires().flow
+    flow = adapter._wires.flow
     assert flow is not None
     asked = {
         "client_id": slack.application.client_id,
@@ -178,12 +178,12 @@ async def test_taken_out_of_a_workspace(how: str, erase: bool) -> None:
         # A turn that was under way meanwhile finds that nobody is there.
         (body,) = at.adapter.render("late")
         async with asyncio.timeout(5):
-            while await at.adapter._wires().workspaces.token_of(team.id):  # noqa: ASYNC110
+            while await at.adapter._wires.workspaces.token_of(team.id):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         with pytest.raises(Gone):
             await at.adapter.send(key, Outbound("p", body), uncertain=False)
         assert seen(at.slack, alice) == []
-        assert await at.adapter._wires().workspaces.token_of(other.id)
+        assert await at.adapter._wires.workspaces.token_of(other.id)
         await at.slack.settle()
         assert {each.state for each in at.slack.deliveries} == {"acknowledged"}
 

@@ -12,7 +12,7 @@ import pytest
 
 from bots.slack.adapter import SlackAdapter
 from bots.slack.live import ROLL_SECONDS
-from core.adapter import Live
+from core.adapter import Live, Standing
 from core.errors import Fenced, StoreUnavailable
 from core.messages import Inbound, Outbound
 from playground.slack import Answer, Channel, Delay, Error, Person, ResetAfter, Slack
@@ -53,12 +53,16 @@ class Shown:
         return self.adapter.live(inbound.key, inbound, shown, self.leave)
 
     async def finish(self, live: Live, inbound: Inbound, text: str) -> None:
-        """As the core does it: the parts become what is shown, what is left over goes."""
+        """As the core does it: the parts become what is shown, unless they are that already, and
+        what is left over goes."""
         live.show(text)
         ids = await live.close()
+        standing = live.standing() if isinstance(live, Standing) else {}
         bodies = self.adapter.render(text)
         for number, body in enumerate(bodies):
             replaces = ids[number] if number < len(ids) else None
+            if replaces is not None and standing.get(replaces) == body:
+                continue
             part = Outbound(f"part.{number}", body, replaces=replaces)
             await self.adapter.send(inbound.key, part, uncertain=False)
         for ts in ids[len(bodies) :]:

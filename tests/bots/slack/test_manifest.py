@@ -65,7 +65,7 @@ def called() -> set[str]:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
                 owner = node.value
                 name = owner.attr if isinstance(owner, ast.Attribute) else owner.id
-                if name in ("_web", "web"):
+                if name in ("_web", "web") and not node.attr.startswith("__"):
                     found.add(node.attr)
     return found
 

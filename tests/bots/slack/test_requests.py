@@ -18,6 +18,7 @@ from bots.slack.manifest import PATH
 from core.adapter import Adapter, Refused
 from core.clock import SystemClock
 from core.errors import PlatformRefused
+from core.events import logger
 from playground.slack import Slack
 from playground.slack_posts import signature
 from tests.bots.contract import AdapterContract, Desk, running
@@ -55,7 +56,7 @@ async def hearing(adapter: SlackAdapter, desk: Desk) -> AsyncIterator[Desk]:
     """It runs, and knows who it is."""
     async with running(adapter, desk):
         async with asyncio.timeout(5):
-            while adapter._intake is None:  # noqa: ASYNC110 (what is before has no event)
+            while adapter._hearing.intake is None:  # noqa: ASYNC110 (what is before has no event)
                 await asyncio.sleep(0.005)
         yield desk
 
@@ -144,6 +145,7 @@ class TestWhoItIs:
     async def test_a_time_stamp_of_another_time(
         self, seconds: int, caplog: pytest.LogCaptureFixture
     ) -> None:
+        caplog.set_level(logging.INFO, logger=logger.name)
         async with Slack() as slack, served(slack) as adapter:
             async with hearing(adapter, Desk()) as desk:
                 body = json.dumps(slack.inject({"type": "hello"}).payload).encode()

@@ -208,12 +208,15 @@ class TestWhatArrives:
         assert desk.asked == []
         assert all(delivery.attempts == 1 for delivery in slack.deliveries)
 
-    async def test_our_own_log_is_not_made_quiet(self, slack: Slack, adapter: SlackAdapter) -> None:
+    async def test_our_own_log_is_not_made_quiet(
+        self, slack: Slack, adapter: SlackAdapter, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, logger=logger.name)
         async with running(adapter, Desk()) as desk:
             slack.write(slack.person("Alice"), "hello")
             await desk.have(1)
             await slack.settle()
-        assert logger.isEnabledFor(logging.WARNING)
+        assert logger.isEnabledFor(logging.INFO)
 
     async def test_a_channel_of_another_team(self, slack: Slack, adapter: SlackAdapter) -> None:
         other = slack.workspace("Other", token="xoxb-other-team-1")
