@@ -83,7 +83,7 @@ class Snapshots:
             unknown, and the next load asks the store
         """
         while True:
-            before = self._cached.get(key) or await self.load(key)
+            before = await self.load(key)
             after = change(before)
             if after is before or after is None:
                 return before, False
@@ -106,8 +106,7 @@ class Snapshots:
                 newest = self._newest.get(key) is call
                 # What somebody read meanwhile may be older than this.
                 self.forget(key)
-            if after.spent:
-                self._rows.saved(key, after.spent)
+            self._rows.saved(key, after.spent)
             after = stored(after)
             if newest:
                 self._remember(key, after)

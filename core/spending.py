@@ -53,7 +53,9 @@ class UnsavedRows:
 
     def saved(self, key: str, rows: Iterable[Spent]) -> None:
         """These need not be saved again; what they became meanwhile must."""
-        waiting = self._rows.get(key, {})
+        waiting = self._rows.get(key)
+        if waiting is None:
+            return
         for row in rows:
             if waiting.get((row.execution, row.call)) is row:
                 del waiting[row.execution, row.call]

@@ -107,7 +107,7 @@ EQUIVALENT: Final = {
     "core/conversations.py _work: without snapshot.turn in": "what a turn answers is in the inbox",
     "core/conversations.py _work: never wait is not None": "the next call of work answers it",
     "core/conversations.py _work: without snapshot.unfinished in": "then nothing is left to do",
-    "core/conversations.py _deliver_beside: without busy.wake.is_set() in": "one of two is so",
+    "core/conversations.py _deliver_beside: without busy.woken.done() in": "one of two is so",
     "core/conversations.py _deliver_beside: without not turn.done() in": "delivered below, too",
     "core/access.py change: without encoded == before in": "then the same is written again",
     "core/access.py forget: without encoded == before in": "then the same is written again",
