@@ -18,14 +18,14 @@ from typing import IO
 import pytest
 
 from bots.console import OWNER, PROMPT, Console
+from bots.contracts.adapter import AdapterContract, Desk, running
+from bots.contracts.showing import Leave
 from core import phrases
 from core.adapter import Adapter, Refused
 from core.errors import ConfigError, TryLater
 from core.messages import Inbound, Outbound, Sender
 from playground.claude import Claude
 from playground.claude_answers import Fail, Say
-from tests.bots.contract import AdapterContract, Desk, running
-from tests.bots.showing import Leave
 from tests.crash.program import KEY, PATIENCE, Ran
 
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from bots.cli import cli
+from bots.contracts.store import Chat, begun, image, inbound, rich, spent
 from bots.copying import copy_sessions
 from core import changes
 from core.blobs import named_by
@@ -29,7 +30,6 @@ from stores.memory import MemoryStore
 from stores.sqlite import SQLiteStore
 from stores.urls import open_store
 from tests import postgres
-from tests.stores.contract import Chat, begun, image, inbound, rich, spent
 
 MEMORY = ConversationMemory(6, 3)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bots.contracts.store import begun
 from bots.settings import Settings, load_settings
 from bots.slack.installs import Install, Installs
 from bots.slack_installs import installs, remove_install
@@ -16,7 +17,6 @@ from core.store import BotStore, SessionRef
 from playground.slack import Slack
 from stores.urls import open_store
 from tests.core.fakes import NOON
-from tests.stores.contract import begun
 
 # Of aiohttp, about how slack_sdk sends the app's secret.
 pytestmark = pytest.mark.filterwarnings("ignore:BasicAuth is deprecated:DeprecationWarning")

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import pytest
 from msgspec.structs import replace
 
+from bots.contracts.store import SessionStoreContract
 from core import Agent, ConversationMemory, Runtime, Session
 from core.errors import ModelUnavailable, SessionBusy, StaleSnapshot, StoreUnavailable
 from core.line import WAITING_LIMIT
@@ -21,7 +22,6 @@ from core.opening import derived_key
 from core.runtime import _Remembered
 from core.store import SessionStore
 from tests.core.fakes import DictStore, FakeClock, Script, ScriptedModel, said, settle
-from tests.stores.contract import SessionStoreContract
 
 AGENT = Agent(name="assistant", model="anthropic/claude-x", instructions="Be helpful.")
 ALICE = replace(AGENT, session_id="alice")

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from bots.contracts.adapter import AdapterContract
 from core.adapter import Adapter
 from core.errors import TryLater
 from core.messages import Outbound
 from examples.echo_adapter import EchoAdapter, EchoSettings
-from tests.bots.contract import AdapterContract
 
 
 def free_port() -> int:

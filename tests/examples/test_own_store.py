@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bots.contracts.store import SessionStoreContract, begun
 from core.errors import SnapshotUnreadable, StoreUnavailable
 from core.store import SessionRef, SessionStore
 from examples.own_store import OwnStore
-from tests.stores.contract import SessionStoreContract, begun
 
 
 class TestOwnStore(SessionStoreContract):

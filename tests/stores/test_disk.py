@@ -22,6 +22,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from bots.contracts.store import (
+    SHORT,
+    Chat,
+    StoreContract,
+    begun,
+    image,
+    inbound,
+    keys,
+    listed,
+    ref,
+    rich,
+    spent,
+)
 from core import changes
 from core.errors import (
     BlobUnreadable,
@@ -35,19 +48,6 @@ from core.errors import (
 from core.snapshot import Snapshot, stored
 from core.store import BotStore, SessionRef
 from stores.disk import DiskStore, envelope, files
-from tests.stores.contract import (
-    SHORT,
-    Chat,
-    StoreContract,
-    begun,
-    image,
-    inbound,
-    keys,
-    listed,
-    ref,
-    rich,
-    spent,
-)
 
 
 def file_of(folder: Path, key: str) -> Path:
@@ -398,7 +398,7 @@ async def test_a_damaged_plan_of_a_move_stops_the_store(folder: Path) -> None:
 SAVER = """
 import asyncio, sys
 from stores.disk import DiskStore
-from tests.stores.contract import Chat
+from bots.contracts.store import Chat
 async def main():
     async with DiskStore(sys.argv[1]) as store:
         chat = Chat(store, "t:1")

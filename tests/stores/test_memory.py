@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+from bots.contracts.store import StoreContract, begun, ref
 from core.store import BotStore
 from stores.memory import MemoryStore
-from tests.stores.contract import StoreContract, begun, ref
 
 
 class TestMemoryStore(StoreContract):

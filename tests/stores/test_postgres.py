@@ -15,6 +15,18 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
+from bots.contracts.store import (
+    Chat,
+    StoreContract,
+    begun,
+    image,
+    inbound,
+    keys,
+    listed,
+    ref,
+    rich,
+    seqs,
+)
 from core import changes
 from core.errors import (
     ConfigError,
@@ -28,18 +40,6 @@ from core.store import BotStore
 from stores.postgres import PostgresStore, schema
 from stores.urls import open_store
 from tests.postgres import fresh_url, server
-from tests.stores.contract import (
-    Chat,
-    StoreContract,
-    begun,
-    image,
-    inbound,
-    keys,
-    listed,
-    ref,
-    rich,
-    seqs,
-)
 
 
 def url_of(place: Path) -> str:

@@ -19,6 +19,18 @@ from typing import Any, NoReturn
 import pytest
 from msgspec.structs import replace
 
+from bots.contracts.store import (
+    Chat,
+    StoreContract,
+    begun,
+    inbound,
+    keys,
+    listed,
+    ref,
+    rich,
+    seqs,
+    text,
+)
 from core import changes
 from core.errors import (
     BlobUnreadable,
@@ -34,18 +46,6 @@ from core.messages import Outbound
 from core.snapshot import Snapshot, stored
 from core.store import Blob, BotStore, SessionRef
 from stores.sqlite import SQLiteStore, backup, commit, encode, group, save, schema
-from tests.stores.contract import (
-    Chat,
-    StoreContract,
-    begun,
-    inbound,
-    keys,
-    listed,
-    ref,
-    rich,
-    seqs,
-    text,
-)
 
 NAME = "chats.db"
 
@@ -947,7 +947,7 @@ async def test_a_call_is_one_hop(store: SQLiteStore) -> None:
 SAVER = """
 import asyncio, sys
 from stores.sqlite import SQLiteStore
-from tests.stores.contract import Chat
+from bots.contracts.store import Chat
 async def main():
     async with SQLiteStore(sys.argv[1]) as store:
         async def talk(key):

@@ -10,6 +10,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from bots.contracts.store import EPOCH, begun, inbound, ref, text
 from core import changes, outbox
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Role
@@ -17,7 +18,6 @@ from core.snapshot import Snapshot, Usage, stored
 from core.store import SessionRef
 from core.usage import Spent
 from stores.sqlite import SQLiteStore
-from tests.stores.contract import EPOCH, begun, inbound, ref, text
 
 WINDOW = 40
 

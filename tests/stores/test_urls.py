@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from bots.contracts.store import ref
 from core.errors import ConfigError, StoreUnavailable
 from stores import urls
 from stores.disk import DiskStore
 from stores.memory import MemoryStore
 from stores.sqlite import SQLiteStore
 from stores.urls import open_store
-from tests.stores.contract import ref
 
 
 def test_a_path_is_relative_to_the_base_or_absolute(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from bots.contracts.adapter import Desk, running
 from bots.telegram.adapter import TelegramAdapter
 from core.adapter import Adapter
 from core.messages import Outbound
 from playground.telegram import Telegram
-from tests.bots.contract import Desk, running
 from tests.bots.telegram import test_adapter
 from tests.bots.telegram.test_adapter import HELLO, make
 

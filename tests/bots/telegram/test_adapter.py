@@ -25,6 +25,8 @@ from telegram.error import (
     TimedOut,
 )
 
+from bots.contracts.adapter import AdapterContract, Desk, running
+from bots.contracts.showing import Leave
 from bots.telegram.adapter import MAX_DECLINES, TelegramAdapter
 from bots.telegram.failures import failure, why
 from bots.telegram.live import Typing
@@ -51,8 +53,6 @@ from playground.telegram import (
     ResetBefore,
     Telegram,
 )
-from tests.bots.contract import AdapterContract, Desk, running
-from tests.bots.showing import Leave
 from tests.core.fakes import FakeClock, settle
 
 _KEY: Final = ConnectionKey("127.0.0.1", 1, False, True, None, None, None)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from bots.contracts.adapter import PNG
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.sending import MAX_PHOTO
 from core.errors import Gone, OutcomeUnknown, TryLater, Undeliverable
@@ -16,7 +17,6 @@ from core.results import File as ToolFile
 from core.results import Image
 from core.tools import tool
 from playground.telegram import OLDEST, Answer, Fault, ResetAfter, Telegram
-from tests.bots.contract import PNG
 from tests.bots.telegram.rig import SECOND, Rig
 from tests.bots.telegram.test_adapter import key, make
 from tests.core.fakes import calls

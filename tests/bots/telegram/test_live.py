@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from bots.contracts.adapter import Desk, running
+from bots.contracts.showing import Leave
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.live import Growing
 from core.adapter import Showing
 from core.errors import Fenced, StoreUnavailable
 from core.messages import Inbound, Outbound, Sender
 from playground.telegram import Answer, Chat, Delay, Fault, Person, ResetAfter, Telegram
-from tests.bots.contract import Desk, running
-from tests.bots.showing import Leave
 from tests.bots.telegram.test_adapter import key, make
 from tests.core.fakes import FakeClock, settle
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 from telegram import Bot
 
+from bots.contracts.adapter import Desk, running
 from bots.telegram.adapter import TelegramAdapter
 from core.adapter import Acceptance, Accepted, Pulse
 from core.errors import PlatformRefused, StoreUnavailable
@@ -21,7 +22,6 @@ from playground.telegram import (
     ResetBefore,
     Telegram,
 )
-from tests.bots.contract import Desk, running
 from tests.core.fakes import FakeClock
 from tests.examples.test_echo_adapter import free_port
 

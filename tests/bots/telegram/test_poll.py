@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bots.contracts.adapter import Desk
 from bots.telegram import poll
 from bots.telegram.insist import Backoff
 from bots.telegram.parse import parse
@@ -30,7 +31,6 @@ from playground.telegram import (
     ResetBefore,
     Telegram,
 )
-from tests.bots.contract import Desk
 from tests.core.fakes import FakeClock
 
 BOT = Me(777, "playground_bot")

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from telegram import Bot
 
 from bots import http
+from bots.contracts.adapter import Desk, running
 from bots.http import app_of, listen, serve
 from bots.telegram import poll
 from bots.telegram.adapter import TelegramAdapter
@@ -36,7 +37,6 @@ from core.adapter import Accept, Acceptance, Accepted, Adapter
 from core.errors import PlatformRefused, StoreUnavailable
 from core.messages import Inbound
 from playground.telegram import Answer, ResetAfter, Telegram
-from tests.bots.contract import Desk, running
 from tests.bots.telegram import test_adapter
 from tests.bots.telegram.test_poll import POISON
 from tests.core.fakes import FakeClock, settle

@@ -1,3 +1,0 @@
-"""`bots.contracts.store`, by the name that it had."""
-
-from bots.contracts.store import *  # noqa: F403
