@@ -164,8 +164,12 @@ class _Chat:
             yield f"order: said {said}, answered {first}"
         parts = list(dict.fromkeys(event.name for event in self.shown))
         for turn in {part.rpartition(".")[0] for part in parts}:
+            # What is taken from the screen says nothing, and its message stands in its name.
             numbers = [
-                int(part.rpartition(".")[2]) for part in parts if part.startswith(f"{turn}.")
+                int(number)
+                for part in parts
+                if part.startswith(f"{turn}.")
+                and not (number := part[len(turn) + 1 :]).startswith("-")
             ]
             if numbers != sorted(numbers):
                 yield f"order: the parts of {turn} came as {numbers}"
