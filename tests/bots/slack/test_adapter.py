@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
+from bots.contracts.adapter import AdapterContract
 from core.adapter import Adapter
 from playground.slack import Slack
-from tests.bots.contract import AdapterContract
 from tests.bots.slack.world import RULES, labels, make, seen
 
 

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
+from bots.contracts.adapter import AdapterContract, Desk, running
 from bots.slack.adapter import SlackAdapter
 from bots.slack.distribution import Distribution
 from bots.slack.manifest import SCOPES
@@ -20,7 +21,6 @@ from core.messages import ERASE, Outbound
 from core.seal import KEY_BYTES
 from playground.slack import Channel, Slack
 from playground.slack_chats import Team
-from tests.bots.contract import AdapterContract, Desk, running
 from tests.bots.slack.world import labels, make, seen
 from tests.core.fakes import MemoryNotes
 

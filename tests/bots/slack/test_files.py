@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from bots.contracts.adapter import Desk, running
 from bots.slack import files as files_module
 from bots.slack.adapter import SlackAdapter
 from core.errors import NotFetched, OutcomeUnknown, TryLater, Undeliverable
 from core.messages import Attachment, File, Inbound, Outbound
 from playground.slack import Answer, Error, Fault, Redirect, ResetAfter, ResetBefore, Slack
-from tests.bots.contract import Desk, running
 from tests.bots.slack.world import make
 
 PICTURE = b"\x89PNG" + bytes(range(256)) * 40

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from bots.contracts.adapter import Desk, running
+from bots.contracts.showing import Leave
 from bots.slack.adapter import SlackAdapter
 from bots.slack.live import ROLL_SECONDS
 from core.adapter import Live, Standing
 from core.errors import Fenced, StoreUnavailable
 from core.messages import Inbound, Outbound
 from playground.slack import Answer, Channel, Delay, Error, Person, ResetAfter, Slack
-from tests.bots.contract import Desk, running
-from tests.bots.showing import Leave
 from tests.bots.slack.world import make, seen
 from tests.core.fakes import FakeClock
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from bots.contracts.adapter import Desk, running
 from bots.slack.adapter import SlackAdapter
 from core.adapter import Watched
 from playground.slack import ResetBefore, Slack
-from tests.bots.contract import Desk, running
 from tests.bots.slack.world import RULES, make
 from tests.core.fakes import FakeClock
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bots import http
+from bots.contracts.adapter import AdapterContract, Desk, running
 from bots.slack.adapter import SlackAdapter
 from bots.slack.manifest import PATH
 from core.adapter import Adapter, Refused
@@ -21,7 +22,6 @@ from core.errors import PlatformRefused
 from core.events import logger
 from playground.slack import Slack
 from playground.slack_posts import signature
-from tests.bots.contract import AdapterContract, Desk, running
 from tests.bots.slack.world import RULES, labels, make, seen
 
 FORM = "application/x-www-form-urlencoded"

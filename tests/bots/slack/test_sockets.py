@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bots.contracts.adapter import Desk, running
 from bots.slack import intake as intake_module
 from bots.slack.adapter import SlackAdapter
 from bots.slack.intake import Full, Intake
@@ -33,7 +34,6 @@ from playground.slack import (
     ResetBefore,
     Slack,
 )
-from tests.bots.contract import Desk, running
 from tests.bots.slack.world import RULES, make
 from tests.core.fakes import FakeClock
 
