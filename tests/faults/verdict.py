@@ -162,7 +162,9 @@ class _Chat:
         first = [token for token in dict.fromkeys(shown) if token not in unknown]
         if first != [token for token in said if token in first]:
             yield f"order: said {said}, answered {first}"
-        parts = list(dict.fromkeys(event.name for event in self.shown))
+        # What takes a message from the screen says nothing, and has no place among the parts.
+        said_parts = [event.name for event in self.shown if ".-" not in event.name]
+        parts = list(dict.fromkeys(said_parts))
         for turn in {part.rpartition(".")[0] for part in parts}:
             # What is taken from the screen says nothing, and its message stands in its name.
             numbers = [
