@@ -28,7 +28,7 @@ from core.messages import (
     text_block,
     time_block,
 )
-from core.outbox import SENT_LIMIT, gone, on_screen, parts_of, queue, retractions
+from core.outbox import SENT_LIMIT, gone, newest, on_screen, parts_of, queue, retractions
 from core.outgoing import files_of
 from core.quoted import is_quoted, unmarked
 from core.snapshot import Fit, Overheard, Snapshot, Span, Suspension, Turn, Usage
@@ -357,7 +357,7 @@ def commit(
             answer=turn.execution,
             usage=snapshot.usage + usage,
             fit=learned(snapshot.fit, bytes_per_token),
-            sent=(*snapshot.sent, *sent)[-SENT_LIMIT:],
+            sent=newest((*snapshot.sent, *sent), turn.execution),
         ),
         parts,
     )

@@ -135,9 +135,8 @@ def instead(snapshot: Snapshot, part_id: str, body: str) -> Snapshot:
         replace(part, body=body, file=None, state="waiting") if part.id == part_id else part
         for part in snapshot.outbox
     )
-    if outbox == snapshot.outbox:
-        return snapshot
-    return _next_sending(replace(snapshot, outbox=outbox))
+    after = replace(snapshot, outbox=outbox)
+    return snapshot if outbox == snapshot.outbox else _next_sending(after)
 
 
 def gone(snapshot: Snapshot) -> Snapshot:
@@ -170,7 +169,7 @@ def delivered(snapshot: Snapshot, part_id: str, message_ids: tuple[str, ...]) ->
         replace(part, replaces=message_ids[0]) if message_ids and part.replaces == part_id else part
         for part in outbox
     )
-    sent = _newest((*snapshot.sent, Sent(part_id, message_ids)), snapshot.answer)
+    sent = newest((*snapshot.sent, Sent(part_id, message_ids)), snapshot.answer)
     after = approvals.shown(replace(snapshot, outbox=outbox, sent=sent), part_id, message_ids)
     return _next_sending(after)
 
@@ -178,7 +177,7 @@ def delivered(snapshot: Snapshot, part_id: str, message_ids: tuple[str, ...]) ->
 # ---------------------------------------------------------------------- the small print
 
 
-def _newest(sent: tuple[Sent, ...], answer: str) -> tuple[Sent, ...]:
+def newest(sent: tuple[Sent, ...], answer: str) -> tuple[Sent, ...]:
     if len(sent) <= SENT_LIMIT:
         return sent
     old, new = sent[:-SENT_LIMIT], sent[-SENT_LIMIT:]

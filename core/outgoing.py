@@ -30,14 +30,13 @@ def to_send(id: str, name: str, media_type: str) -> dict[str, object]:
     return {"type": "blob", "source": source, _KEY: name}
 
 
-def blocks_to_send(blocks: Iterable[object]) -> list[dict[str, object]]:
+def blocks_to_send(blocks: Iterable[dict[str, object]]) -> list[dict[str, object]]:
     """Those among the blocks, and in the results among them."""
     found: list[dict[str, object]] = []
     for block in blocks:
-        if not isinstance(block, dict):
-            continue
-        if block.get("type") == "tool_result" and isinstance(block.get("content"), list):
-            found += blocks_to_send(block["content"])
+        content = block.get("content")
+        if block.get("type") == "tool_result" and isinstance(content, list):
+            found += blocks_to_send(content)
         elif block.get("type") == "blob" and block.get(_KEY):
             found.append(block)
     return found

@@ -594,6 +594,28 @@ def test_what_stands_there_as_it_is_to_read_is_not_sent_again() -> None:
     assert [part.body for part in whole.outbox] == [None, None, None]
 
 
+def test_all_that_stands_there_of_a_long_answer_can_be_taken_back() -> None:
+    ids = tuple(f"s{number}" for number in range(15))
+    snapshot = shown(started(accepted(begun(), "1")), *ids)
+    bodies = [f"part {number}" for number in range(15)]
+    after = changes.commit(
+        snapshot,
+        fence_of(snapshot),
+        [said("answer")],
+        bodies,
+        USAGE,
+        3,
+        standing=dict(zip(ids, bodies, strict=True)),
+    )
+    assert after.outbox == ()
+    assert [part.replaces for part in outbox.taken_back(after).outbox] == list(ids)
+
+
+def test_of_a_file_that_is_not_waiting_nothing_is_said() -> None:
+    snapshot = begun()
+    assert outbox.instead(snapshot, "gone", "not sent") is snapshot
+
+
 def test_stop_reset_and_an_apology_take_back_what_is_shown() -> None:
     snapshot = shown(started(accepted(begun(), "1")), "s1", "s2")
     fence = fence_of(snapshot)

@@ -28,13 +28,13 @@ ID = "sha256:" + "0" * 64
 
 
 @tool
-def chart(name: str = "chart.png") -> list[object]:
+async def chart(name: str = "chart.png") -> list[object]:
     """Draw."""
     return ["Drawn.", Image(PNG, name=name, send=True)]
 
 
 @tool
-def table() -> ToolFile:
+async def table() -> ToolFile:
     """Count."""
     return ToolFile(b"a,b\n", "table.csv", "text/csv", send=True)
 
