@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -25,6 +26,16 @@ from tests.core.test_export import FilingHouse
 
 PNG = b"\x89PNG\r\n\x1a\n of a chart"
 ID = "sha256:" + "0" * 64
+
+
+@pytest.fixture(autouse=True)
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture of a request is encoded in one, and `settle` does not wait for those."""
+
+    async def at_once(function: Any, *arguments: Any) -> Any:
+        return function(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
 
 
 @tool
