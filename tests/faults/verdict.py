@@ -166,13 +166,11 @@ class _Chat:
         said_parts = [event.name for event in self.shown if ".-" not in event.name]
         parts = list(dict.fromkeys(said_parts))
         for turn in {part.rpartition(".")[0] for part in parts}:
-            # What is taken from the screen says nothing, and its message stands in its name.
-            numbers = [
-                int(number)
-                for part in parts
-                if part.startswith(f"{turn}.")
-                and not (number := part[len(turn) + 1 :]).startswith("-")
+            ends = [
+                end for name, _, end in (part.rpartition(".") for part in parts) if name == turn
             ]
+            # What is taken from the screen says nothing, and its message stands in its name.
+            numbers = [int(end) for end in ends if not end.startswith("-")]
             if numbers != sorted(numbers):
                 yield f"order: the parts of {turn} came as {numbers}"
 
