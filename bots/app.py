@@ -238,6 +238,7 @@ def _slack(settings: Settings, clock: Clock) -> Adapter:
         base_url=section.base_url,
         rules=slack_rules(settings),
         streaming=section.streaming,
+        feedback=section.feedback,
         on_unknown_outcome=section.on_unknown_outcome,
         clock=clock,
     )

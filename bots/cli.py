@@ -285,6 +285,17 @@ def list_(prefix: str, as_json: bool, config_path: Path | None) -> None:
 
 
 @sessions.command()
+@click.option("--prefix", default="", help="Only of keys that begin so, such as slack-thread:")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@config_option
+def feedback(prefix: str, as_json: bool, config_path: Path | None) -> None:
+    """What people think of answers, by the buttons below them."""
+    from bots.sessions import list_feedback
+
+    _print(_settings(config_path), lambda settings: list_feedback(settings, prefix, as_json))
+
+
+@sessions.command()
 @click.argument("key")
 @click.option("--json", "as_json", is_flag=True, help="Its snapshot, as it is stored.")
 @config_option

@@ -436,6 +436,7 @@ class SlackSection(Section):
     :param command: the slash command, as it is called in the app's manifest
     :param streaming: how a growing answer is shown: by Slack's streams in threads and by edits
         elsewhere, by edits only, or not at all
+    :param feedback: below an answer are two buttons: whether it was good
     :param on_unknown_outcome: what to do when it is unknown whether a message was sent, and a
         missing scope keeps us from looking
     :param on_uninstall: what becomes of what was said in a workspace that takes the app out
@@ -454,6 +455,7 @@ class SlackSection(Section):
     teams: tuple[Annotated[str, AfterValidator(_check_team)], ...] = ()
     command: Annotated[str, StringConstraints(pattern=A_SLASH)] = "/chinwag"
     streaming: Literal["auto", "edit", "off"] = "auto"
+    feedback: bool = False
     on_unknown_outcome: Literal["resend", "hold"] = "resend"
     tools: tuple[str, ...] | None = None
     chat_tools: dict[str, tuple[str, ...]] = {}

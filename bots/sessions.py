@@ -16,7 +16,7 @@ import msgspec
 from bots.settings import Settings
 from bots.spending import build_prices
 from bots.wording import build_wording
-from core import outbox, phrases
+from core import feedback, outbox, phrases
 from core.clock import SystemClock
 from core.errors import ConfigError, SnapshotTooNew, SnapshotUnreadable
 from core.export import blobs_of, oldest_first
@@ -72,6 +72,22 @@ async def list_sessions(settings: Settings, prefix: str, as_json: bool) -> Async
             else:
                 state = "unfinished" if each.unfinished else ""
                 yield f"{_time(each.updated_at):<20} {each.messages:>8}  {state:<10} {each.key}"
+
+
+async def list_feedback(settings: Settings, prefix: str, as_json: bool) -> AsyncIterator[str]:
+    """What people think of answers, the oldest first."""
+    async with _reading(settings) as store:
+        found = [each async for each in feedback.opinions(store.notes)]
+        found = [each for each in found if each.key.startswith(prefix)]
+        for each in sorted(found, key=lambda each: each.at):
+            if as_json:
+                yield msgspec.json.encode(each).decode()
+            else:
+                word = "good" if each.good else "bad"
+                where = f"{each.key}  {each.message_id}"
+                yield f"{_time(each.at)}  {word:<4}  {each.sender}  {where}"
+        if not (as_json or found):
+            yield "Nobody has said yet what they think of an answer."
 
 
 async def show_session(settings: Settings, key: str, as_json: bool = False) -> AsyncIterator[str]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from bots.settings import Settings
+from core import feedback
 from core.errors import ConfigError
 from core.seal import Seal, keys_of
 from core.store import BotStore, SessionRef
@@ -60,6 +61,7 @@ async def remove_install(settings: Settings, where: str, *, erase: bool) -> Asyn
             async for key in _conversations(store, install.team, settings.slack.account):
                 await store.clear(SessionRef(key))
                 count += 1
+            await feedback.forget_all(store.notes, f"slack:{install.team}/")
             yield f"{count} conversations: erased."
 
 

@@ -211,6 +211,16 @@ class Cards(Protocol):
 
 
 @runtime_checkable
+class AsksOpinions(Protocol):
+    """What an adapter has besides when people can say by a button what they think of an answer; see
+    `core.feedback`."""
+
+    def asking(self, bodies: tuple[str, ...]) -> tuple[str, ...]:
+        """The bodies of a complete answer, the last with the buttons. Pure."""
+        ...
+
+
+@runtime_checkable
 class KnowsPeople(Protocol):
     """What an adapter has besides when it knows where a person and the bot are alone."""
 

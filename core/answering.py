@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from core import approvals, cards, changes, phrases, suspending
-from core.adapter import Adapter, Decoration, Live, Rate, Standing
+from core.adapter import Adapter, AsksOpinions, Decoration, Live, Rate, Standing
 from core.agent import Agent
 from core.attachments import ALL_AT_ONCE, Fetching, Opens, OpensNothing
 from core.changes import Fence
@@ -261,6 +261,8 @@ class Answering:
                 return None
             text = clean(finished.text)
             bodies = await _rendered(adapter, text) or adapter.render(self._say(phrases.INTERNAL))
+            if isinstance(adapter, AsksOpinions):
+                bodies = adapter.asking(bodies)
         except Fenced:
             return None
         except BudgetReached as error:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from core import changes, history, phrases
+from core import changes, feedback, history, phrases
 from core.command import Backstage, Call, Outcome
 from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.export import oldest_first
@@ -110,6 +110,7 @@ async def forget(
             # Nobody else may be at work there, who would take it out of memory.
             snapshots.forget(key)
     await store.clear_aside(sender=person, key=here if alone else None)
+    await feedback.forget(store.notes, person)
     return gone + Forgotten(uses=await store.usage.forget(person))
 
 

@@ -14,10 +14,14 @@ from bots.slack.keys import address, is_id, is_ts, padded
 from bots.slack.press import key_and_data
 from bots.slack.received import Body
 from bots.slack.rules import NOBODY, Me, Rules, readable_name
+from core.feedback import Opinion
 from core.messages import Inbound, Sender, clean
 
 RESET: Final = "chinwag_reset"  # the message shortcut's callback id
 APPROVAL: Final = "chinwag_approval"  # what the action ids of a card's buttons begin with
+FEEDBACK: Final = "chinwag_feedback"
+GOOD: Final = "good"
+BAD: Final = "bad"
 
 
 class Hint(msgspec.Struct, frozen=True):
@@ -98,6 +102,21 @@ def pressed(what: Body, me: Me, rules: Rules) -> Inbound | None:
         message_id=ts,
         group=not to.channel.startswith("D"),
     )
+
+
+def opinion(what: Body, me: Me, rules: Rules) -> Opinion | None:
+    """What somebody thinks of an answer of ours; without the time, which nobody knows here."""
+    action = what.actions[0] if what.actions else None
+    container, sender = what.container, _who(what, me, rules)
+    if action is None or container is None or sender is None or action.action_id != FEEDBACK:
+        return None
+    found = key_and_data(action.value or "")
+    if found is None or found[1] not in (GOOD, BAD) or not is_ts(container.message_ts):
+        return None
+    to = address(found[0], rules.account)
+    if to is None or (to.team, to.channel) != (me.team, container.channel_id):
+        return None
+    return Opinion(sender.id, found[0], container.message_ts, good=found[1] == GOOD)
 
 
 def _who(what: Body, me: Me, rules: Rules) -> Sender | None:

@@ -21,7 +21,7 @@ from bots.slack.keys import address, is_ts
 from bots.slack.live import Growing, Status, Streaming
 from bots.slack.oauth import routes as install_routes
 from bots.slack.place import Place
-from bots.slack.render import render, render_card
+from bots.slack.render import asking, render, render_card
 from bots.slack.requests import Requests
 from bots.slack.rules import Rules
 from bots.slack.sending import send, send_file
@@ -66,6 +66,7 @@ class SlackAdapter:
     :param rules: what is a conversation, and who is meant
     :param streaming: whether an answer is shown while it grows: by streams where they exist, else
         by edits (`auto`), by edits only (`edit`), or not at all (`off`)
+    :param feedback: below an answer are two buttons: whether it was good
     :param on_unknown_outcome: what to do with what may have been sent when we cannot look
     :param send_timeout: seconds to wait for Slack's answer
     :param connect_seconds: after which a connection that does not come about is given up
@@ -82,6 +83,7 @@ class SlackAdapter:
         base_url: str = BASE_URL,
         rules: Rules = Rules(),  # noqa: B008 (frozen)
         streaming: Streaming = "auto",
+        feedback: bool = False,
         on_unknown_outcome: OnUnknownOutcome = "resend",
         send_timeout: float = SEND_SECONDS,
         connect_seconds: float = CONNECT_SECONDS,
@@ -107,6 +109,7 @@ class SlackAdapter:
         self._ping_seconds = ping_seconds
         self._clock: Clock = clock or SystemClock()
         self._streaming: Streaming = streaming
+        self._feedback = feedback
         self._streams = streaming == "auto"
         self._on_unknown_outcome = on_unknown_outcome
         self._opened: tuple[Wires, Hearing] | None = None
@@ -132,6 +135,9 @@ class SlackAdapter:
 
     def render_card(self, card: Card) -> str:
         return render_card(card)
+
+    def asking(self, bodies: tuple[str, ...]) -> tuple[str, ...]:
+        return asking(bodies) if self._feedback else bodies
 
     def keep_in(self, notes: Notes) -> None:
         self._notes = notes

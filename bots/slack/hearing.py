@@ -27,10 +27,13 @@ from bots.slack.parse import organisation_of, parse, team_of
 from bots.slack.render import body_of, render
 from bots.slack.rules import Rules
 from bots.slack.wires import Wires
+from core import feedback
 from core.adapter import Acceptance, Refused
 from core.clock import Clock
+from core.errors import StoreError
 from core.events import emit, trouble
 from core.failpoints import failpoint
+from core.feedback import Opinion
 from core.messages import Inbound
 
 DECLINE_SECONDS: Final = 20.0
@@ -114,6 +117,8 @@ class Hearing:
             return None
         if isinstance(taken, Hint):
             return _said_to_them(taken.text)
+        if isinstance(taken, Opinion):
+            return await self._keep(taken)
         inbound, accepting = taken
         acceptance = await asyncio.shield(accepting)
         slash = isinstance(request.body, dict) and "command" in request.body
@@ -122,17 +127,33 @@ class Hearing:
         self._tell(inbound, acceptance, request.body)
         return BoltResponse(status=_OK, body="")
 
+    async def _keep(self, opinion: Opinion) -> BoltResponse:
+        """Slack shows it as chosen; one that is not confirmed it shows as failed."""
+        notes = self._wires.notes
+        if notes is None:
+            return BoltResponse(status=_OK, body="")
+        kept = msgspec.structs.replace(opinion, at=self._clock.now())
+        try:
+            await asyncio.shield(feedback.keep(notes, kept))
+        except StoreError as error:
+            trouble("slack.not_accepted", opinion.key, why=type(error).__name__)
+            return BoltResponse(status=503, body="")
+        emit("feedback", opinion.key, good=opinion.good, message=opinion.message_id)
+        return BoltResponse(status=_OK, body="")
+
     async def _leave(self, team: str, organisation: str | None) -> BoltResponse:
         """The app was taken out of a workspace: nothing is answered there, and nothing sent."""
         if self.intake is None:
             raise Full
         for each in farewells(team, self._rules.account, erase=self._erase):
             await asyncio.shield(self.intake.take(each))
+        if self._erase and self._wires.notes is not None:
+            await feedback.forget_all(self._wires.notes, f"slack:{team}/")
         # Last: until all of that is done, the event may come again.
         await self._wires.workspaces.removed(team, organisation)
         return BoltResponse(status=_OK, body="")
 
-    def _take(self, body: object) -> tuple[Inbound, Taken] | Hint | None:
+    def _take(self, body: object) -> tuple[Inbound, Taken] | Hint | Opinion | None:
         """
         :raises Full: it can be taken in by nobody now
         """

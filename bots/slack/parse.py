@@ -12,12 +12,13 @@ from typing import Final
 
 import msgspec
 
-from bots.slack.acts import Hint, pressed, shortcut, slash
+from bots.slack.acts import Hint, opinion, pressed, shortcut, slash
 from bots.slack.files import attachment_of
 from bots.slack.keys import address, is_id, is_ts, padded
 from bots.slack.received import Message, read
 from bots.slack.rules import NOBODY, Me, Rules, readable_name
 from bots.slack.words import begins_with_another, names, own_words
+from core.feedback import Opinion
 from core.messages import Inbound, Sender
 
 # Of a message that a person writes; all else is told by Slack.
@@ -37,18 +38,18 @@ def organisation_of(body: object) -> str | None:
     return found.organisation if found is not None and is_id(found.organisation) else None
 
 
-def parse(body: object, me: Me, rules: Rules) -> Inbound | Hint | None:
+def parse(body: object, me: Me, rules: Rules) -> Inbound | Hint | Opinion | None:
     """
     :param body: decoded JSON or form, whatever it may be; who sent it has been made sure of
     """
     what = read(body)
     if what is None or what.team != me.team:
         return None
-    found: Inbound | Hint | None = None
+    found: Inbound | Hint | Opinion | None = None
     if what.type == "event_callback" and what.event is not None:
         found = _happened(what.event, me, rules)
     elif what.type == "block_actions":
-        found = pressed(what, me, rules)
+        found = pressed(what, me, rules) or opinion(what, me, rules)
     elif what.type == "message_action":
         found = shortcut(what, me, rules)
     elif what.command:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bots.slack.acts import APPROVAL
+from bots.slack.acts import APPROVAL, BAD, FEEDBACK, GOOD
 from bots.slack.plain import plain
 from bots.slack.press import value_for
 from bots.slack.split import split
@@ -37,6 +37,7 @@ class Button(msgspec.Struct, frozen=True):
 class Body(msgspec.Struct, frozen=True, omit_defaults=True):
     markdown: str
     buttons: tuple[Button, ...] = ()
+    feedback: bool = False
 
 
 _decode: Final = msgspec.json.Decoder(Body).decode
@@ -51,6 +52,12 @@ def render_card(card: Card) -> str:
     # A card is short, so that it is one message.
     buttons = tuple(Button(choice.label, choice.data) for choice in card.choices)
     return _encode(Body(inert(card.text), buttons))
+
+
+def asking(bodies: tuple[str, ...]) -> tuple[str, ...]:
+    """The last one with two buttons: whether the answer was good."""
+    *others, last = bodies
+    return (*others, _encode(msgspec.structs.replace(body_of(last), feedback=True)))
 
 
 def body_text(markdown: str) -> str:
@@ -78,6 +85,8 @@ def blocks(body: Body, key: str) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = [{"type": "markdown", "text": body.markdown}]
     if body.buttons:
         shown.append({"type": "actions", "elements": _buttons(body, key)})
+    if body.feedback:
+        shown.append({"type": "context_actions", "elements": [_feedback(key)]})
     return shown
 
 
@@ -96,6 +105,19 @@ def _buttons(body: Body, key: str) -> list[dict[str, Any]]:
         }
         for number, button in enumerate(body.buttons)
     ]
+
+
+def _feedback(key: str) -> dict[str, Any]:
+    def button(label: str, data: str) -> dict[str, Any]:
+        text = {"type": "plain_text", "text": label, "emoji": False}
+        return {"text": text, "value": value_for(key, data)}
+
+    return {
+        "type": "feedback_buttons",
+        "action_id": FEEDBACK,
+        "positive_button": button("Good answer", GOOD),
+        "negative_button": button("Bad answer", BAD),
+    }
 
 
 def _encode(body: Body) -> str:

@@ -18,7 +18,7 @@ class Wires:
     """
     :param bot_token: of the one workspace that the app is installed in
     :param distribution: how others install the app; then no token is known beforehand
-    :param notes: where installs are kept
+    :param notes: where installs are kept, and what people think of answers
     :param seconds: to wait for an answer of Slack's
     :param account: which of several bots of ours this is
     """
@@ -33,6 +33,7 @@ class Wires:
         account: str | None,
         clock: Clock,
     ) -> None:
+        self.notes = notes
         self.session = wire.session(seconds)
         self.web = wire.client(base_url, self.session)
         self.files = Files(self.web, self.session, base_url)

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from core import branches, changes, forget, history, phrases
+from core import branches, changes, feedback, forget, history, phrases
 from core.adapter import Duplicate
 from core.changes import Fence
 from core.command import Call
 from core.errors import SnapshotUnreadable, StoreUnavailable
+from core.feedback import Opinion
 from core.forget import NOBODY, Forgotten, Found, marked
 from core.memory import ConversationMemory
 from core.messages import Inbound, Message, Outbound, Sender, encode_blocks, text_block, text_of
@@ -249,8 +250,12 @@ async def test_where_nobody_else_spoke_all_goes_and_others_are_left_alone() -> N
     before = await store.load(ref("test:3"))
     await store.blobs.put("test:1", b"photo", "image/png")
     await store.usage.add([("test:1", Spent("x", 1, 0, "m", Usage(1), sender="test:ada"))])
+    bobs = Opinion("test:bob", "test:2", "m1", good=True)
+    for opinion in (bobs, replace(bobs, sender="test:ada")):
+        await feedback.keep(store.notes, opinion)
     gone = await mine.forget()
     assert gone == Forgotten(conversations=1, exchanges=1, uses=1)
+    assert [each async for each in feedback.opinions(store.notes)] == [bobs]
     assert await store.load(ref("test:1")) is None and store._table.blobs == {}
     assert await store.load(ref("test:3")) == before
     assert "ada" not in str(store._table.usage).lower()

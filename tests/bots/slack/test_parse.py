@@ -16,6 +16,7 @@ from bots.slack.acts import COMMANDS_IN_THREADS, Hint
 from bots.slack.keys import address
 from bots.slack.parse import parse, team_of
 from bots.slack.rules import Me, Rules
+from core.feedback import Opinion
 from core.messages import Attachment, Inbound
 
 ME = Me("T1", "UBOT", "BBOT", "chinwag")
@@ -57,7 +58,7 @@ def direct(text: str = "hello", **more: Any) -> dict[str, Any]:
 
 def heard(event: dict[str, Any], rules: Rules = RULES, **around: Any) -> Inbound | None:
     found = parse(body(event, **around), ME, rules)
-    assert not isinstance(found, Hint)
+    assert not isinstance(found, Hint | Opinion)
     return found
 
 
