@@ -11,7 +11,9 @@ from bots.contracts.store import begun
 from bots.settings import Settings, load_settings
 from bots.slack.installs import Install, Installs
 from bots.slack_installs import installs, remove_install
+from core import feedback
 from core.errors import CannotUnseal, ConfigError, StoreInUse
+from core.feedback import Opinion
 from core.seal import Seal, keys_of, new_key
 from core.store import BotStore, SessionRef
 from playground.slack import Slack
@@ -70,6 +72,10 @@ async def test_it_is_taken_out(tmp_path: Path) -> None:
             await keep(store, install(team.id, token="xoxb-acme"))
             for key in keys:
                 await store.save(SessionRef(key), begun(), replaces=None)
+            theirs = Opinion(f"slack:{team.id}/U1", keys[0], "1.2", good=True)
+            others = Opinion("slack:T9/U1", keys[2], "1.2", good=True)
+            for opinion in (theirs, others):
+                await feedback.keep(store.notes, opinion)
         told = await lines(remove_install(where, team.id, erase=True))
         assert told == [
             "Slack has taken the app out.",
@@ -79,6 +85,7 @@ async def test_it_is_taken_out(tmp_path: Path) -> None:
         assert team.bot is None
         async with open_store("sqlite:bot.db", tmp_path) as store:
             assert [each.key async for each in store.summaries()] == keys[2:]
+            assert [each async for each in feedback.opinions(store.notes)] == [others]
         with pytest.raises(ConfigError, match="nobody there has installed the app"):
             await lines(remove_install(where, team.id, erase=False))
 

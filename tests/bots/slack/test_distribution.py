@@ -15,8 +15,10 @@ from bots.contracts.adapter import AdapterContract, Desk, running
 from bots.slack.adapter import SlackAdapter
 from bots.slack.distribution import Distribution
 from bots.slack.manifest import SCOPES
+from core import feedback
 from core.adapter import Adapter
 from core.errors import Gone
+from core.feedback import Opinion
 from core.messages import ERASE, Outbound
 from core.seal import KEY_BYTES
 from playground.slack import Channel, Slack
@@ -169,6 +171,11 @@ async def test_taken_out_of_a_workspace(how: str, erase: bool) -> None:
         alice = at.slack.person("Alice", team)
         at.slack.write(alice, "hello")
         (key,) = await at.hear(1)
+        notes = at.adapter._wires.notes
+        assert notes is not None
+        theirs = [Opinion(f"slack:{each.id}/U1", key, "1.2", good=True) for each in (team, other)]
+        for opinion in theirs:
+            await feedback.keep(notes, opinion)
         getattr(at.slack, how)(team)
         told = [inbound for inbound in await at.desk.have(5) if inbound.kind == "left"]
         assert [inbound.key for inbound in told] == [
@@ -182,6 +189,8 @@ async def test_taken_out_of_a_workspace(how: str, erase: bool) -> None:
                 await asyncio.sleep(0.005)
         with pytest.raises(Gone):
             await at.adapter.send(key, Outbound("p", body), uncertain=False)
+        left = [opinion async for opinion in feedback.opinions(notes)]
+        assert left == (theirs[1:] if erase else sorted(theirs, key=lambda each: each.sender))
         assert seen(at.slack, alice) == []
         assert await at.adapter._wires.workspaces.token_of(other.id)
         await at.slack.settle()
