@@ -57,6 +57,7 @@ from core.snapshots import Snapshots, new_id
 from core.spending import Spending
 from core.store import BotStore, SessionRef
 from core.toolset import Lists
+from core.untold import Untold
 
 STORE_WAIT: Final = 5.0
 LEFT_PAGE: Final = 200  # conversations of a place that are looked up at once
@@ -163,7 +164,7 @@ class Conversations:
         self._busy: dict[str, _Busy] = {}
         self._moves = Moves()
         # Conversations that were set aside, and what to say of it when they have begun anew.
-        self._untold: dict[str, str] = {}
+        self._untold = Untold(store.notes)
 
     def ref(self, key: str) -> SessionRef:
         return SessionRef(key=key, agent=self._agent.name, cwd=self._options.cwd)
@@ -175,6 +176,8 @@ class Conversations:
         """
         await self._pace.open()
         await self._spending.budget.open(self._store.usage)
+        for key in await self._untold.open():
+            await self._submit(key, "")
 
     async def update(self, key: str, change: Callable[[Snapshot], Snapshot]) -> Snapshot | None:
         """Change what is stored; None when nothing is."""
@@ -305,7 +308,7 @@ class Conversations:
             await self._set_aside(inbound.key, error)
             snapshot, applied = await self._snapshots.update(inbound.key, change)
         if begun:
-            self._untold.pop(inbound.key, None)
+            await self._untold.told(inbound.key)
         if not applied:
             if snapshot is not None and changes.knows(snapshot, inbound.id):
                 return Duplicate()
@@ -455,12 +458,13 @@ class Conversations:
         several tries to begin it."""
         logger.error("set_aside", extra={"event": {"key": key, "error": str(error)}})
         too_new = isinstance(error, SnapshotTooNew)
-        self._untold[key] = self._say(phrases.TOO_NEW if too_new else phrases.UNREADABLE)
+        # First: what was accepted there has no other trace once it is set aside.
+        await self._untold.add(key, self._say(phrases.TOO_NEW if too_new else phrases.UNREADABLE))
         await self._store.set_aside(self.ref(key))
         self._snapshots.forget(key)
 
     def _lost(self, key: str, adapter: Adapter) -> tuple[str, ...]:
-        sentence = self._untold.get(key)
+        sentence = self._untold.of(key)
         return adapter.render(sentence) if sentence else ()
 
     async def _move(self, old: str, new: str) -> None:
@@ -535,7 +539,7 @@ class Conversations:
         for old, new in self._moves.unfinished(key):
             await self._move(old, new)
         try:
-            if key in self._untold:
+            if self._untold.of(key):
                 return await self._begin_anew(key, adapter)
             return await self._work(key, adapter, busy)
         except (SnapshotUnreadable, SnapshotTooNew) as error:
@@ -586,7 +590,7 @@ class Conversations:
         await self._snapshots.update(
             key, lambda before: before or changes.notice(self._begin(), bodies)
         )
-        self._untold.pop(key, None)
+        await self._untold.told(key)
         return Again()
 
     # ------------------------------------------------------------------ the small print

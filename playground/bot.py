@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -25,6 +26,16 @@ PRIVATE: Final = ("CHINWAG_", "ANTHROPIC_", "TELEGRAM_", "SLACK_", "OPENAI_")
 LONGEST_LINE: Final = 1 << 20
 PATIENCE_SECONDS: Final = 30.0
 _KEPT_LINES: Final = 400
+
+
+_SET_PDEATHSIG: Final = 1  # prctl(2)
+_LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _end_with_us() -> None:
+    """In the child, before it is the bot: killed, we could not end it any more."""
+    if _LIBC is not None:
+        _LIBC.prctl(_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Ran(NamedTuple):
@@ -91,6 +102,7 @@ class Bot:
             limit=LONGEST_LINE,
             # Ctrl-C is for us: we end it in order.
             start_new_session=True,
+            preexec_fn=_end_with_us,
         )
         self._reading = asyncio.create_task(self._read(self._process), name="the bot's log")
 

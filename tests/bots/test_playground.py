@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -179,6 +180,21 @@ def test_the_page_says_what_it_does_and_leaves_nothing_behind(
     assert rest.endswith("Ending the bot …\n")
     assert running(mark) == []
     assert list((tmp_path / ".playground").iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_killed_it_leaves_no_bot_behind(tmp_path: Path) -> None:
+    mark = str(tmp_path)
+    with page(tmp_path, MARK=mark) as playground:
+        assert playground.stdout is not None
+        while not (said := playground.stdout.readline()).startswith("    http"):
+            assert said
+        assert len(running(mark)) == 2
+        playground.kill()
+    until = time.monotonic() + 20
+    while running(mark) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert running(mark) == []
 
 
 def test_no_browser_to_open_it_with(tmp_path: Path) -> None:

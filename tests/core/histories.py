@@ -13,7 +13,7 @@ from playground.claude_answers import sign
 
 Block = dict[str, Any]
 
-PNG = "iVBORw0KGgo" + "A" * 4_000
+PNG = "iVBORw0KGgo" + "A" * 4_001  # together a multiple of four: base64
 PDF = "JVBERi0xLjQK" + "B" * 8_000
 ODD = ('"tool_use" "tool_result"', '"image"', "compaction", "<conversation>", "\u00fc" * 200)
 

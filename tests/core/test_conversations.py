@@ -1265,3 +1265,48 @@ async def test_a_stopped_engine_leaves_no_task() -> None:
         await house.says("a")
         await house.engine.drain(0)
     assert asyncio.all_tasks() == before
+
+
+async def test_killed_before_it_could_be_said_it_is_said_after_the_restart() -> None:
+    """What waited for an answer was set aside with the rest: nobody shall wait for nothing."""
+    store = MemoryStore()
+    async with House("never", store=store) as house:
+        house.model.script.clear()
+    await store.save(
+        SessionRef(key=KEY),
+        changes.accept(
+            changes.begin(revision=1, epoch="e", now=1), House().inbound("are you there?")
+        ),
+        replaces=None,
+    )
+    killed = DiesSettingAside(store._table)
+    house = House(store=killed)
+    killed.unreadable = True
+    with pytest.raises(KeyboardInterrupt):
+        await house.conversations.work(KEY)
+    assert await store.load(SessionRef(key=KEY)) is None, "it was set aside"
+    again = House("fine", store=store)
+    await again.conversations.open()
+    async with again:
+        await settle(200)
+        assert again.screen.shown == [phrases.UNREADABLE]
+        await again.says("hello?")
+        assert again.screen.shown == [phrases.UNREADABLE, "fine"]
+    last = House(store=store)
+    await last.conversations.open()
+    async with last:
+        await settle(200)
+        assert last.screen.shown == []
+
+
+class DiesSettingAside(MemoryStore):
+    unreadable = False
+
+    async def load(self, ref: SessionRef) -> Snapshot | None:
+        if self.unreadable:
+            raise SnapshotUnreadable("checksum")
+        return await super().load(ref)
+
+    async def set_aside(self, ref: SessionRef) -> None:
+        await super().set_aside(ref)
+        raise KeyboardInterrupt

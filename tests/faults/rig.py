@@ -362,6 +362,13 @@ class _Life:
         return self.rig.plan(call)
 
     async def _work(self) -> None:
+        while True:
+            try:
+                await self.conversations.open()
+                break
+            except StoreError:
+                # The program would end, and be started again.
+                await self.rig.clock.sleep(1.0)
         async for key in self.store.unfinished():
             await self.engine.submit(key, "")
         await self.engine.run(self.conversations.work)

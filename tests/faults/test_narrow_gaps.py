@@ -107,7 +107,7 @@ async def test_what_was_set_aside_is_said_when_the_message_comes_again(what: str
         assert await house.says("hi", "u1") == Accepted()
         await house.says("and now?", "u2")
         assert house.screen.shown == [phrases.UNREADABLE, "hello", "again"]
-        assert house.conversations._untold == {}
+        assert house.conversations._untold.of(KEY) is None
 
 
 async def test_what_was_set_aside_is_said_once_and_before_all_else() -> None:
@@ -115,7 +115,7 @@ async def test_what_was_set_aside_is_said_once_and_before_all_else() -> None:
     assert await house.conversations.accept(house.inbound("/help")) == Accepted()
     said = [part.body for part in (await house.snapshot()).outbox]
     assert said[0] == phrases.UNREADABLE and (said[1] or "").startswith(phrases.HELP)
-    assert house.conversations._untold == {}
+    assert house.conversations._untold.of(KEY) is None
 
 
 async def test_a_conversation_that_could_be_read_after_all_can_be_reset() -> None:
@@ -143,7 +143,7 @@ async def test_a_conversation_that_could_be_read_after_all_goes_on() -> None:
         await house.says("b", "u2")
         assert house.screen.shown == ["one", "two"]
         assert len(await house.history()) == 4
-        assert house.conversations._untold == {}
+        assert house.conversations._untold.of(KEY) is None
 
 
 # ---------------------------------------------------------------------- a chat that moves
