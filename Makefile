@@ -3,6 +3,8 @@
 PACKAGES := bots core stores playground
 TYPED := $(wildcard $(PACKAGES) tests examples bench)
 BIN := .venv/bin
+# More than there are cores: many tests wait for a real program, or for a second to pass.
+WORKERS := 4
 
 .PHONY: help setup demo test check test-browser images test-crash soak mutate cover bench lock clean
 
@@ -19,7 +21,7 @@ demo: setup ## try it: no account, no key, no network
 	@$(BIN)/chinwag playground
 
 test: check ## everything that CI runs: the checks, then the tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not crash"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not crash"
 
 check: setup ## lint, format, types, import arrows
 	$(BIN)/ruff check .

@@ -58,10 +58,11 @@ async def test_killed_between_question_and_answer(name: str, tmp_path: Path) -> 
         may = phrases.ACCESS_ALLOWED.format(person="Eve", id=f"telegram:{eve.id}").replace("`", "")
         # Of a card that may have come twice the one that was pressed says so.
         assert may in cards and len(cards) in (1, 2)
-        assert len(set(re.findall(r"part=(\S+\.asks\.\S+)", world.log()))) == 1
+        # Its line in the log is written last, so a death may leave none; two would be two parts.
+        assert len(set(re.findall(r"part=(\S+\.asks\.\S+)", world.log()))) <= 1
         # Killed while it leaves it may come twice: the one window there is. It is one part.
         assert telegram.texts(eve).count(let_in) in (1, 2)
-        assert len(set(re.findall(r"part=(\S+\.let_in\.\S+)", world.log()))) == 1
+        assert len(set(re.findall(r"part=(\S+\.let_in\.\S+)", world.log()))) <= 1
         assert telegram.texts(eve)[-1] == "Nice to meet you, Eve."
 
 
