@@ -14,7 +14,6 @@ import resource
 import sqlite3
 import sys
 import time
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from playground.telegram import Answer as Status
 from playground.telegram import GarbageBody, Person, ResetAfter, Telegram
 from playground.telegram_media import Document, Photo, Sendable, Voice, Words
 from stores.sqlite import SQLiteStore
+from stores.sqlite.encode import head_checksum
 from tests.bots.test_pictures import bomb, file, flag
 from tests.crash.program import KEY, PATIENCE, World, assert_valid, said
 from tests.examples.test_echo_adapter import free_port
@@ -643,7 +643,7 @@ async def test_one_conversation_that_cannot_be_read_hurts_only_itself(tmp_path: 
             assert newer != head
             database.execute(
                 "UPDATE sessions SET head = ?, crc = ? WHERE key = ?",
-                (newer, zlib.crc32(newer), key(alice)),
+                (newer, head_checksum(key(alice), newer), key(alice)),
             )
             # A flipped bit in what was said; and something that never was JSON.
             database.execute(
@@ -653,7 +653,7 @@ async def test_one_conversation_that_cannot_be_read_hurts_only_itself(tmp_path: 
             )
             database.execute(
                 "UPDATE sessions SET head = ?, crc = ? WHERE key = ?",
-                (b"no JSON", zlib.crc32(b"no JSON"), key(dave)),
+                (b"no JSON", head_checksum(key(dave), b"no JSON"), key(dave)),
             )
         database.close()
         listed = await world.command("sessions", "list")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -67,7 +68,7 @@ async def test_all_of_them_and_where_they_are_from(tmp_path: Path) -> None:
     assert b'"max_uses":2' in bytes(search.json)
     lists = tool_lists(made)
     assert lists.platforms == {"telegram": ("clock",)}
-    assert lists.chats == {"telegram": {"-100": ()}}
+    assert lists.chats == {"telegram": {"-100": ()}, "slack": {}}
 
 
 async def test_none_at_all(tmp_path: Path) -> None:
@@ -126,7 +127,8 @@ async def test_what_check_says_of_them(tmp_path: Path) -> None:
 
 def test_what_the_documentation_shows_is_right(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "tools.md").read_text()
-    python = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    # One stands in a list, and further in.
+    python = "\n".join(map(dedent, re.findall(r"```python\n(.*?)^ *```", page, re.DOTALL | re.M)))
     (tmp_path / "tools.py").write_text(python)
     blocks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 5
