@@ -21,7 +21,12 @@ demo: setup ## try it: no account, no key, no network
 	@$(BIN)/chinwag playground
 
 test: check ## everything that CI runs: the checks, then the tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not crash"
+	@# Real programs and real seconds: what fails in the crowd must hold alone.
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not crash" --ignore tests/browser \
+		|| $(BIN)/python -m pytest -m "not crash" --last-failed --last-failed-no-failures none
+	@# By itself: what a person sees within 100 ms is not to be measured in a crowd.
+	$(BIN)/python -m pytest -n 2 tests/browser || [ $$? -eq 5 ] \
+		|| $(BIN)/python -m pytest tests/browser --last-failed --last-failed-no-failures none
 
 check: setup ## lint, format, types, import arrows
 	$(BIN)/ruff check .

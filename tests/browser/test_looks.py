@@ -145,6 +145,7 @@ async def test_all_by_keys(browser: Browser, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.timeout(180)
 async def test_ten_thousand_messages(browser: Browser, tmp_path: Path) -> None:
     async with seeing(browser, tmp_path, start=False) as seen:
         telegram = seen.lab.telegram
