@@ -53,6 +53,7 @@ async def copy_sessions(
         open_store(source_url, folder, read_only=True) as source,
         open_store(target_url, folder) as target,
     ):
+        await _clear_half_copied(target)
         keys = [key async for key in _keys(source)]
         copied = Count()
         unreadable: list[str] = []
@@ -79,19 +80,23 @@ async def copy_sessions(
         )
 
 
+async def _clear_half_copied(target: BotStore) -> None:
+    """What an attempt that was ended was writing: it is written anew, whenever its turn comes."""
+    under_way = await target.notes.get(UNDER_WAY)
+    if under_way is not None:
+        await target.clear(SessionRef(under_way.decode()))
+        await target.notes.put(UNDER_WAY, None, was=under_way)
+
+
 async def _copy_one(source: BotStore, target: BotStore, key: str) -> int:
     """How many messages it has."""
     ref = SessionRef(key)
     snapshot = await source.load(ref)
     if snapshot is None:
         return 0  # gone meanwhile
-    under_way = await target.notes.get(UNDER_WAY)
-    if under_way == key.encode():
-        # Half of it may be there: it is written anew.
-        await target.clear(ref)
-    elif await _is_there(target, ref, snapshot):
+    if await _is_there(target, ref, snapshot):
         return sum([1 async for _ in oldest_first(target, ref)])
-    await target.notes.put(UNDER_WAY, key.encode(), was=under_way)
+    await target.notes.put(UNDER_WAY, key.encode(), was=None)
     named = named_by(snapshot)
     async for row in oldest_first(source, ref):
         named |= named_in(bytes(row.blocks))

@@ -187,12 +187,10 @@ class Hearing:
         me = await workspaces.me_of(team, organisation)
         if me is None:
             return None
+        # Without the token: it is for what leaves. One that has ended, and that Slack does not
+        # renew just now, must not keep anything from coming in.
         return AuthorizeResult(
-            enterprise_id=None,
-            team_id=me.team,
-            bot_id=me.bot,
-            bot_user_id=me.user,
-            bot_token=await workspaces.token_of(team) if team else None,
+            enterprise_id=None, team_id=me.team, bot_id=me.bot, bot_user_id=me.user
         )
 
     # ------------------------------------------------------------------ refusals

@@ -81,7 +81,11 @@ class Installs:
         if team is None:
             return await self._read(self._name(enterprise, None))
         of = enterprise or await self._home(team)
-        for name in (self._name(of, team), self._name(None, team), self._name(of, None)):
+        names = [self._name(of, team)]
+        if of is not None:
+            # The first of these is from before the workspace joined the organisation.
+            names += [self._name(None, team), self._name(of, None)]
+        for name in names:
             found = await self._read(name)
             if found is not None:
                 if found.enterprise and enterprise:

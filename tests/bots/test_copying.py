@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from bots.cli import cli
 from bots.contracts.store import Chat, begun, image, inbound, rich, spent
-from bots.copying import copy_sessions
+from bots.copying import UNDER_WAY, copy_sessions
 from core import changes
 from core.blobs import named_by
 from core.errors import ConfigError, StoreUnavailable
@@ -195,6 +195,20 @@ def _fail_at(patch: pytest.MonkeyPatch, number: int, *, after: bool) -> Callable
 
     patch.setattr(SQLiteStore, "_write", failing)
     return lambda: count >= number
+
+
+async def test_what_came_before_it_meanwhile_does_not_hold_it_up(tmp_path: Path) -> None:
+    """Ended in the middle of one; then a conversation begins whose key is earlier."""
+    async with open_store("sqlite:a.db", tmp_path) as store:
+        await Chat(store, "t:1").turn()
+        await Chat(store, "t:2").turn()
+        expected = await seen_in(store)
+    async with open_store("sqlite:b.db", tmp_path) as store:
+        await store.save(SessionRef("t:2"), begun(), replaces=None)
+        await store.notes.put(UNDER_WAY, b"t:2", was=None)
+    assert "2 conversations" in await copy("sqlite:a.db", "sqlite:b.db", tmp_path)
+    async with open_store("sqlite:b.db", tmp_path) as store:
+        assert await seen_in(store) == expected
 
 
 async def test_nothing_is_written_over(tmp_path: Path) -> None:

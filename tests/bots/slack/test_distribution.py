@@ -10,17 +10,19 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from bots.contracts.adapter import AdapterContract, Desk, running
 from bots.slack.adapter import SlackAdapter
 from bots.slack.distribution import Distribution
+from bots.slack.installs import Installs
 from bots.slack.manifest import SCOPES
 from core import feedback
 from core.adapter import Adapter
 from core.errors import Gone
 from core.feedback import Opinion
 from core.messages import ERASE, Outbound
-from core.seal import KEY_BYTES
+from core.seal import KEY_BYTES, Seal
 from playground.slack import Channel, Slack
 from playground.slack_chats import Team
 from tests.bots.slack.world import labels, make, seen
@@ -89,8 +91,8 @@ class TestContract(AdapterContract):
 
 
 class World:
-    def __init__(self, slack: Slack, adapter: SlackAdapter, desk: Desk) -> None:
-        self.slack, self.adapter, self.desk = slack, adapter, desk
+    def __init__(self, slack: Slack, adapter: SlackAdapter, desk: Desk, notes: MemoryNotes) -> None:
+        self.slack, self.adapter, self.desk, self.notes = slack, adapter, desk, notes
 
     async def hear(self, count: int) -> list[str]:
         return [inbound.key for inbound in await self.desk.have(count)]
@@ -99,10 +101,11 @@ class World:
 @asynccontextmanager
 async def world(*, erase: bool = False) -> AsyncIterator[World]:
     async with Slack(distributed=True) as slack:
-        adapter = distributed(slack, MemoryNotes(), erase=erase)
+        notes = MemoryNotes()
+        adapter = distributed(slack, notes, erase=erase)
         try:
             async with running(adapter, Desk()) as desk:
-                yield World(slack, adapter, desk)
+                yield World(slack, adapter, desk, notes)
         finally:
             await adapter.close()
 
@@ -195,6 +198,23 @@ async def test_taken_out_of_a_workspace(how: str, erase: bool) -> None:
         assert await at.adapter._wires.workspaces.token_of(other.id)
         await at.slack.settle()
         assert {each.state for each in at.slack.deliveries} == {"acknowledged"}
+
+
+async def test_a_token_that_has_ended_keeps_nobody_from_being_heard() -> None:
+    async with world() as at:
+        team = at.slack.workspace("One")
+        await install(at.slack, at.adapter, team)
+        installs = Installs(at.notes, Seal([bytes(KEY_BYTES)]))
+        kept = await installs.find(team.id)
+        assert kept is not None
+        await installs.save(replace(kept, refresh="xoxe-1-nonsense", expires=1))
+        (told,) = at.slack.write(at.slack.person("Alice", team), "hello")
+        (key,) = await at.hear(1)
+        await at.slack.until(lambda: told.state == "acknowledged")
+        assert told.attempts == 1
+        (body,) = at.adapter.render("x")
+        with pytest.raises(Gone, match="install the app there again"):
+            await at.adapter.send(key, Outbound("p", body), uncertain=False)
 
 
 async def test_a_farewell_that_could_not_be_kept_comes_again() -> None:
