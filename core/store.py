@@ -125,6 +125,11 @@ class Blobs(Protocol):
         """
         ...
 
+    async def sweep(self, before: int) -> int:
+        """Ends the uses of conversations that are not there, as far as they were put before then,
+        in ms since 1970. How many those were. In small steps, so that no save waits for long."""
+        ...
+
     async def get(self, id: str) -> Blob | None:
         """None: there is no such blob, or no more.
 
@@ -163,6 +168,11 @@ class UsageRows(Protocol):
     async def forget(self, sender: str) -> int:
         """The person's rows stay, for the sums that they are in, but without sender and key. How
         many there were."""
+        ...
+
+    async def erase(self, before: int) -> int:
+        """The rows of calls before then, in ms since 1970, are deleted. How many there were. In
+        small steps, so that no save waits for long."""
         ...
 
     def rows(self) -> AsyncIterator[tuple[str, Spent]]:
@@ -228,9 +238,26 @@ class BotStore(SessionStore, Protocol):
         history or not. Looks at all of them."""
         ...
 
-    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
-        """What was set aside under the key, or has this person's id in it, is deleted. How many
-        conversations that were."""
+    async def remove(self, ref: SessionRef, *, replaces: int) -> None:
+        """As `clear`, if this revision is what is stored.
+
+        :raises StaleSnapshot: it is not; nothing was changed
+        """
+        ...
+
+    async def size(self, key: str | None = None) -> int:
+        """Bytes that all takes, or the one conversation and what it alone uses; what is free is not
+        counted. Nearly: what comes of a removal is seen in it."""
+        ...
+
+    async def clear_aside(
+        self, *, key: str | None = None, sender: str | None = None, before: int | None = None
+    ) -> int:
+        """What was set aside under the key, or has this person's id in it, or was set aside before
+        that time, is deleted. How many conversations that were.
+
+        :param before: in ms since 1970
+        """
         ...
 
     async def scrub(self) -> None:

@@ -18,7 +18,7 @@ from core.clock import Clock, SystemClock
 from core.errors import StaleSnapshot
 from core.keys import check_key
 from core.messages import Message
-from core.snapshot import Snapshot, stored
+from core.snapshot import Snapshot, encode, stored
 from core.store import Blob, SessionRef, Summary
 from core.usage import By, Spent, Sum, add_up, newer
 
@@ -38,6 +38,10 @@ class _Kept(NamedTuple):
         return any(each.id == sender for each in senders) or any(
             sender == row.sender or sender in row.senders for row in self.rows.values()
         )
+
+    def size(self) -> int:
+        bare = replace(self.snapshot, messages=(), turn=None)
+        return len(encode(bare)) + sum(len(bytes(row.blocks)) for row in self.rows.values())
 
     def history(self) -> list[Message]:
         """In order of seq."""
@@ -60,13 +64,23 @@ class Table:
     def __init__(self) -> None:
         self.sessions: dict[str, _Kept] = {}
         self.unfinished: set[str] = set()
-        self.aside: list[tuple[str, _Kept]] = []
+        # The key, what it held, and when it was set aside, in ms.
+        self.aside: list[tuple[str, _Kept, int]] = []
         self.notes: dict[str, bytes] = {}
         # By execution and call, with the key of the conversation.
         self.usage: dict[tuple[str, int], tuple[str, Spent]] = {}
         self.blobs: dict[str, Blob] = {}
         # When each conversation has put each of its blobs, in ms.
         self.uses: dict[str, dict[str, int]] = {}
+
+    def size(self, key: str, kept: _Kept) -> int:
+        """Of a conversation and the blobs that it alone uses."""
+        alone = [
+            id
+            for id in self.uses.get(key, {})
+            if not any(id in ids for other, ids in self.uses.items() if other != key)
+        ]
+        return kept.size() + sum(len(self.blobs[id].data) for id in alone)
 
     def end_uses(self, key: str, ids: set[str]) -> None:
         uses = self.uses.get(key, {})
@@ -95,6 +109,7 @@ class MemoryStore:
 
     def __init__(self, table: Table | None = None, *, clock: Clock = _CLOCK) -> None:
         self._table = table or Table()
+        self._clock = clock
         self.notes = MemoryNotes(self._table.notes)
         self.usage = MemoryUsage(self._table.usage)
         self.blobs = MemoryBlobs(self._table, clock)
@@ -180,17 +195,40 @@ class MemoryStore:
             if (kept := self._table.sessions.get(key)) and kept.has_spoken(sender):
                 yield key
 
-    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
+    async def remove(self, ref: SessionRef, *, replaces: int) -> None:
+        kept = self._table.sessions.get(ref.key)
+        revision = kept.snapshot.revision if kept else None
+        if revision != replaces:
+            raise StaleSnapshot(f"{ref.key}: revision {revision} is stored, not {replaces}")
+        await self.clear(ref)
+
+    async def size(self, key: str | None = None) -> int:
+        table = self._table
+        if key is not None:
+            kept = table.sessions.get(key)
+            return table.size(key, kept) if kept else 0
+        blobs_size = sum(len(blob.data) for blob in table.blobs.values())
+        aside = sum(kept.size() for _, kept, _ in table.aside)
+        return blobs_size + aside + sum(kept.size() for kept in table.sessions.values())
+
+    async def clear_aside(
+        self, *, key: str | None = None, sender: str | None = None, before: int | None = None
+    ) -> int:
         going = [
             (number, was_at)
-            for number, (was_at, kept) in enumerate(self._table.aside, 1)
-            if was_at == key or (sender is not None and kept.has_spoken(sender))
+            for number, (was_at, kept, at) in enumerate(self._table.aside, 1)
+            if was_at
+            and (
+                was_at == key
+                or (sender is not None and kept.has_spoken(sender))
+                or (before is not None and at < before)
+            )
         ]
         for number, was_at in going:
             name = f"{was_at}\0{number}"
             self._table.end_uses(name, set(self._table.uses.get(name, {})))
             # The others keep their numbers.
-            self._table.aside[number - 1] = ("", _NOTHING)
+            self._table.aside[number - 1] = ("", _NOTHING, 0)
         return len(going)
 
     async def scrub(self) -> None:
@@ -198,7 +236,7 @@ class MemoryStore:
 
     async def set_aside(self, ref: SessionRef) -> None:
         if kept := self._take(ref.key):
-            self._table.aside.append((ref.key, kept))
+            self._table.aside.append((ref.key, kept, self._clock.now()))
             if uses := self._table.uses.get(ref.key):
                 # Under a name that is no key: what was set aside keeps its own.
                 self._table.uses[f"{ref.key}\0{len(self._table.aside)}"] = dict(uses)
@@ -283,6 +321,16 @@ class MemoryBlobs:
     async def get(self, id: str) -> Blob | None:
         return self._table.blobs.get(id)
 
+    async def sweep(self, before: int) -> int:
+        ended = 0
+        # What was set aside has a NUL in its name.
+        gone = [key for key in self._table.uses if key not in self._table.sessions]
+        for key in [key for key in gone if "\0" not in key]:
+            ids = {id for id, at in self._table.uses[key].items() if at < before}
+            self._table.end_uses(key, ids)
+            ended += len(ids)
+        return ended
+
 
 class MemoryUsage:
     """What model calls used. All of it, for as long as the table lives."""
@@ -315,6 +363,12 @@ class MemoryUsage:
         rows = {name: row for name, (_, row) in self._rows.items() if row.sender == sender}
         self._rows.update((name, ("", replace(row, sender=None))) for name, row in rows.items())
         return len(rows)
+
+    async def erase(self, before: int) -> int:
+        going = [name for name, (_, row) in self._rows.items() if row.at < before]
+        for name in going:
+            del self._rows[name]
+        return len(going)
 
     async def rows(self) -> AsyncIterator[tuple[str, Spent]]:
         for row in list(self._rows.values()):

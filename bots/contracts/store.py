@@ -1028,6 +1028,71 @@ class StoreContract(SessionStoreContract):
         assert await store.clear_aside(key="t:2", sender="telegram:1") == 0
         assert await store.blobs.get(ids[1]) is None
 
+    async def test_what_was_set_aside_long_ago_can_be_deleted(self, store: BotStore) -> None:
+        now = SystemClock().now()
+        await Chat(store, "t:1").update(lambda value: changes.accept(value, inbound("in-1")))
+        await store.set_aside(ref("t:1"))
+        assert await store.clear_aside(before=now - 1000) == 0
+        # A set of files has the day in its names, a database in a row: neither is far from now.
+        assert await store.clear_aside(before=now + 3_600_000) == 1
+        assert await store.clear_aside(before=now + 3_600_000) == 0
+
+    async def test_remove_wants_the_revision_it_saw(self, store: BotStore) -> None:
+        id = await store.blobs.put("t:1", b"data", "image/png")
+        chat = await self._shows(store, "t:1", id)
+        seen = await chat.turn()
+        value = await chat.turn()
+        for revision in (seen.revision, value.revision + 1):
+            with pytest.raises(StaleSnapshot):
+                await store.remove(ref("t:1"), replaces=revision)
+        assert await store.load(ref("t:1")) == value
+        assert await store.blobs.get(id) is not None
+        await store.remove(ref("t:1"), replaces=value.revision)
+        assert await store.load(ref("t:1")) is None
+        assert await seqs(store, "t:1") == []
+        assert await listed(store) == []
+        assert await store.blobs.get(id) is None
+        with pytest.raises(StaleSnapshot):
+            await store.remove(ref("t:1"), replaces=value.revision)
+        with pytest.raises(StaleSnapshot):
+            await store.save(ref("t:1"), value, replaces=value.revision)
+        await store.save(ref("t:1"), begun(), replaces=None)
+
+    async def test_size_follows_what_is_stored(self, store: BotStore) -> None:
+        assert await store.size("t:1") == 0
+        both = await store.blobs.put("t:1", bytes(300_000), "image/png")
+        assert await store.blobs.put("t:2", bytes(300_000), "image/png") == both
+        alone = await store.blobs.put("t:1", bytes(200_000), "image/png")
+        chat = await self._shows(store, "t:1", both, alone)
+        await self._shows(store, "t:2", both)
+        of_all = await store.size()
+        assert 500_000 <= of_all < 1_000_000
+        assert 200_000 <= await store.size("t:1") < 300_000
+        assert 0 < await store.size("t:2") < 100_000
+        await chat.update(lambda value: replace(value, system_prompt="x" * 400_000))
+        assert 600_000 <= await store.size("t:1") < 700_000
+        assert await store.size() - of_all >= 390_000
+        before = await store.size()
+        await store.clear(ref("t:1"))
+        assert before - await store.size() >= 550_000
+        assert 300_000 <= await store.size("t:2") < 400_000
+
+    async def test_rows_erased_in_front_of_the_window(self, store: BotStore) -> None:
+        if not self.keeps_archive:
+            pytest.skip("this store keeps the window only")
+        chat = Chat(store, "t:1")
+        for _ in range(8):
+            value = await chat.turn(SHORT)
+        window = value.messages[0].seq
+        before = await store.size("t:1")
+        value = await chat.update(lambda value: replace(value, erase=((1, window - 3),)))
+        assert await seqs(store, "t:1") == list(range(value.next_seq - 1, window - 3, -1))
+        assert await store.load(ref("t:1")) == stored(value)
+        assert [each.messages for each in await listed(store)] == [value.next_seq - window + 2]
+        assert await store.size("t:1") < before
+        value = await chat.turn(SHORT)
+        assert await store.load(ref("t:1")) == stored(value)
+
     async def test_of_what_is_forgotten_no_byte_is_left(
         self, store: BotStore, tmp_path: Path
     ) -> None:
@@ -1354,6 +1419,19 @@ class StoreContract(SessionStoreContract):
         await Chat(store, "u:1/7").update(lambda value: changes.reset(value, "epoch-2"))
         assert await store.blobs.get(topic) is None
 
+    async def test_blobs_of_conversations_that_never_began_are_swept(self, store: BotStore) -> None:
+        now = SystemClock().now()
+        names = (b"used", b"of nobody", b"aside")
+        ids = [await store.blobs.put(f"t:{name!r}", name, "image/png") for name in names]
+        await self._shows(store, f"t:{names[0]!r}", ids[0])
+        await self._shows(store, f"t:{names[2]!r}", ids[2])
+        await store.set_aside(ref(f"t:{names[2]!r}"))
+        await store.clear(ref(f"t:{names[2]!r}"))
+        assert await store.blobs.sweep(now - 1000) == 0
+        assert await store.blobs.sweep(now + 3_600_000) == 1
+        assert [await store.blobs.get(id) is not None for id in ids] == [True, False, True]
+        assert await store.blobs.sweep(now + 3_600_000) == 0
+
     async def test_what_was_set_aside_keeps_its_blobs(self, store: BotStore) -> None:
         id = await store.blobs.put("t:1", b"data", "image/png")
         await self._shows(store, "t:1", id)
@@ -1484,6 +1562,18 @@ class StoreContract(SessionStoreContract):
             (None, "", 0),
             ("t:7", "t:1", 0),
         ]
+
+    async def test_old_rows_of_what_was_used_are_erased(self, store: BotStore) -> None:
+        month = 31 * 24 * 3_600_000
+        rows = [
+            ("t:1", spent("e1", number, at=DAY + number * month // 400)) for number in range(1200)
+        ]
+        await store.usage.add(rows)
+        cut = DAY + 700 * month // 400
+        assert await store.usage.erase(cut) == 700
+        assert await store.usage.erase(cut) == 0
+        left = [row.at async for _, row in store.usage.rows()]
+        assert (len(left), min(left)) == (500, cut)
 
     async def test_another_object_finds_what_was_used(self, tmp_path: Path) -> None:
         if not self.durable:

@@ -175,8 +175,16 @@ class DiskStore:
         for key in await self._do(lambda files: files.spoken_by(sender)):
             yield key
 
-    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
-        return await self._do(lambda files: files.clear_aside(key, sender), writes=True)
+    async def remove(self, ref: SessionRef, *, replaces: int) -> None:
+        await self._do(lambda files: files.remove(ref, replaces), ref, writes=True)
+
+    async def size(self, key: str | None = None) -> int:
+        return await self._do(lambda files: files.size(key))
+
+    async def clear_aside(
+        self, *, key: str | None = None, sender: str | None = None, before: int | None = None
+    ) -> int:
+        return await self._do(lambda files: files.clear_aside(key, sender, before), writes=True)
 
     async def scrub(self) -> None:
         """A file that is replaced or deleted is no file any more. What the disk keeps of it below
@@ -245,6 +253,9 @@ class DiskBlobs:
     async def get(self, id: str) -> Blob | None:
         return await self._store._do(lambda files: files.blobs.get(id))
 
+    async def sweep(self, before: int) -> int:
+        return await self._store._do(lambda files: files.sweep(before), writes=True)
+
 
 class DiskUsage:
     """What model calls used, a file a month."""
@@ -266,6 +277,13 @@ class DiskUsage:
     async def forget(self, sender: str) -> int:
         return await self._store._do(lambda files: files.usage.forget(sender), writes=True)
 
+    async def erase(self, before: int) -> int:
+        # A month at a time: all of them may be many.
+        erased = 0
+        for month in await self._store._do(lambda files: files.usage.months()):
+            erased += await self._store._do(partial(_erased_of, month=month, before=before))
+        return erased
+
     async def rows(self) -> AsyncIterator[tuple[str, Spent]]:
         # A month at a time: all of them may be many.
         for month in await self._store._do(lambda files: files.usage.months()):
@@ -274,6 +292,10 @@ class DiskUsage:
 
     async def add(self, rows: Sequence[tuple[str, Spent]]) -> None:
         await self._store._do(lambda files: files.usage.add_missing(rows), writes=True)
+
+
+def _erased_of(files: Files, month: Path, before: int) -> int:
+    return files.usage.erase(month, before)
 
 
 def _rows_of(files: Files, month: Path) -> list[tuple[str, Spent]]:

@@ -67,6 +67,20 @@ class BlobFiles:
     def end_all(self, key: str) -> None:
         self._end(key, set(self._uses_of(key)))
 
+    def end_old(self, key: str, before: int) -> int:
+        """Those put before then. How many they were."""
+        old = {id for id, at in self._uses_of(key).items() if at < before}
+        self._end(key, old)
+        return len(old)
+
+    def size(self, key: str) -> int:
+        """Of the bytes that nobody else uses."""
+        names = [file.name.partition(".") for file in self._files("")]
+        others = {digits for user, _, digits in names if user != digest(key)}
+        mine = {digits for user, _, digits in names if user == digest(key)} - others
+        files = [self._blobs / digits for digits in mine]
+        return sum(file.stat().st_size for file in files if file.exists())
+
     def copy(self, key: str, name: str) -> None:
         for id, at in self._uses_of(key).items():
             write_file(self._use(name, id), _encode((name, at)))

@@ -161,11 +161,40 @@ class Files:
         name = _encode(sender)
         return [key for key in self._keys() if name in self._file(SessionRef(key)).read_bytes()]
 
-    def clear_aside(self, key: str | None, sender: str | None) -> int:
+    def remove(self, ref: SessionRef, replaces: int) -> None:
+        """
+        :raises StaleSnapshot: another revision is stored, or none, or what cannot be read
+        """
+        stored = self._revision(ref, read_file(self._file(ref)))
+        if stored != replaces:
+            raise StaleSnapshot(f"{ref.key}: revision {stored} is stored, not {replaces}")
+        self.clear(ref)
+        self.blobs.end_all(ref.key)
+
+    def size(self, key: str | None) -> int:
+        if key is not None:
+            file = self._file(SessionRef(key))
+            return (file.stat().st_size if file.exists() else 0) + self.blobs.size(key)
+        folders = (self._folder, *(self._folder / name for name in _FOLDERS))
+        files = (file for folder in folders for file in _entries(folder) if file.is_file())
+        return sum(file.stat().st_size for file in files)
+
+    def sweep(self, before: int) -> int:
+        """Uses of blobs by conversations that are not there."""
+        ended = 0
+        for key in self.blobs.users():
+            # What was set aside has a NUL in its name.
+            if "\0" not in key and not self._file(SessionRef(key)).exists():
+                ended += self.blobs.end_old(key, before)
+        return ended
+
+    def clear_aside(self, key: str | None, sender: str | None, before: int | None) -> int:
         going = 0
         for file in _entries(self._folder / "aside"):
             data = file.read_bytes()
             theirs = sender is not None and _encode(sender) in data
+            if before is not None and _set_aside_at(file) < before:
+                theirs = True
             if theirs or (key is not None and file.name.startswith(f"{digest(key)}.")):
                 with suppress(SnapshotUnreadable):
                     self.blobs.end_all(f"{open_envelope(data).key}\0{file.name}")
@@ -359,6 +388,12 @@ def _own(ref: SessionRef | None) -> Path | None:
 
 def _entries(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _set_aside_at(file: Path) -> int:
+    """As `_unused` has put it into the name, in ms."""
+    at = file.suffixes[0].removeprefix(".") if file.suffixes else ""
+    return int(at) if at.isdecimal() else 0
 
 
 def _unused(file: Path, now: int) -> Path:

@@ -98,6 +98,19 @@ class UsageFiles:
                 count += len(theirs)
         return count
 
+    def erase(self, file: Path, before: int) -> int:
+        """Of one month's, those of calls before then."""
+        rows = _rows(file)
+        left = {name: line for name, line in rows.items() if line.spent.at >= before}
+        if len(left) == len(rows):
+            return 0
+        if left:
+            write_file(file, _written(left))
+        else:
+            file.unlink()
+            sync_folder(self.folder)
+        return len(rows) - len(left)
+
     def moved(self, old: str, new: str) -> Iterator[tuple[Path, bytes]]:
         """Each file that names a conversation that moves, and what it holds afterwards."""
         for file in self._files():

@@ -31,7 +31,7 @@ from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
 from core.usage import By, Spent, Sum
-from stores.postgres import forget, load, save, schema, usage
+from stores.postgres import forget, load, save, schema, size, usage
 from stores.postgres.blobs import PostgresBlobs
 from stores.postgres.move import move
 
@@ -240,9 +240,20 @@ class PostgresStore:
                 return
             after = page[-1][0]
 
-    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
+    async def remove(self, ref: SessionRef, *, replaces: int) -> None:
         async with self._connected() as connection:
-            return await forget.clear_aside(connection, key, sender)
+            await save.remove(connection, ref.key, replaces)
+
+    async def size(self, key: str | None = None) -> int:
+        """Of all it looks at every row: once in a while."""
+        async with self._connected() as connection:
+            return await size.of(connection, key)
+
+    async def clear_aside(
+        self, *, key: str | None = None, sender: str | None = None, before: int | None = None
+    ) -> int:
+        async with self._connected() as connection:
+            return await forget.clear_aside(connection, key, sender, before)
 
     async def scrub(self) -> None:
         """Rewrites the tables. The server's own write-ahead log and its backups keep what they
@@ -354,6 +365,10 @@ class PostgresUsage:
     async def forget(self, sender: str) -> int:
         async with self._store._connected() as connection:
             return await usage.forget(connection, sender)
+
+    async def erase(self, before: int) -> int:
+        async with self._store._connected() as connection:
+            return await usage.erase(connection, before)
 
     async def rows(self) -> AsyncIterator[tuple[str, Spent]]:
         after = ("", 0)

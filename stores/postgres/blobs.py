@@ -72,6 +72,22 @@ class PostgresBlobs:
         media_type, data = row
         return Blob(media_type, await asyncio.to_thread(blobs.checked, id, bytes(data)))
 
+    async def sweep(self, before: int) -> int:
+        async with self._connected() as connection:
+            return await _sweep(connection, before)
+
+
+async def _sweep(connection: psycopg.AsyncConnection[Any], before: int) -> int:
+    async with connection.transaction():
+        found = await connection.execute(
+            "DELETE FROM blob_uses u WHERE aside = 0 AND at < %s AND NOT EXISTS("
+            "SELECT 1 FROM sessions s WHERE s.key = u.key AND s.aside IS NULL) RETURNING blob",
+            (before,),
+        )
+        ids = [id for (id,) in await found.fetchall()]
+        await connection.execute(_END_UNUSED, (ids,))
+    return len(ids)
+
 
 async def named(
     connection: psycopg.AsyncConnection[Any], session: int, seqs: Int8Multirange

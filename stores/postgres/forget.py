@@ -34,13 +34,17 @@ async def spoken_by(
 
 
 async def clear_aside(
-    connection: psycopg.AsyncConnection[Any], key: str | None, sender: str | None
+    connection: psycopg.AsyncConnection[Any],
+    key: str | None,
+    sender: str | None,
+    before: int | None,
 ) -> int:
     async with connection.transaction():
         found = await connection.execute(
             "DELETE FROM sessions s WHERE aside IS NOT NULL AND (key = %(key)s "
+            "OR aside < %(before)s::bigint "
             f"OR (%(sender)s::text IS NOT NULL AND {_HAS_SPOKEN})) RETURNING id, key",
-            {"key": key, "sender": sender, "name": _encode(sender or "")},
+            {"key": key, "sender": sender, "before": before, "name": _encode(sender or "")},
         )
         rows = await found.fetchall()
         for id, was_at in rows:

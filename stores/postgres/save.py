@@ -175,6 +175,20 @@ async def clear(connection: psycopg.AsyncConnection[Any], key: str) -> None:
         await connection.execute("DELETE FROM sessions WHERE key = %s AND aside IS NULL", (key,))
 
 
+async def remove(connection: psycopg.AsyncConnection[Any], key: str, revision: int) -> None:
+    """
+    :raises StaleSnapshot: another revision is stored, or none; nothing was written
+    """
+    async with connection.transaction():
+        found = await connection.execute(
+            "DELETE FROM sessions WHERE key = %s AND aside IS NULL AND revision = %s",
+            (key, revision),
+        )
+        if not found.rowcount:
+            raise StaleSnapshot(f"{key}: what is stored is not revision {revision}")
+        await blobs.end_all(connection, key)
+
+
 async def set_aside(connection: psycopg.AsyncConnection[Any], key: str, now: int) -> None:
     """All bytes stay where they are; the key is free."""
     async with connection.transaction():

@@ -140,6 +140,11 @@ async def sums(
     return made
 
 
+async def erase(connection: psycopg.AsyncConnection[Any], before: int) -> int:
+    changed = await connection.execute("DELETE FROM usage WHERE at < %s", (before,))
+    return changed.rowcount
+
+
 async def forget(connection: psycopg.AsyncConnection[Any], sender: str) -> int:
     changed = await connection.execute(
         "UPDATE usage SET sender = NULL, key = '' WHERE sender = %s", (sender,)

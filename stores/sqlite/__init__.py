@@ -37,7 +37,7 @@ from core.messages import Message
 from core.snapshot import Snapshot
 from core.store import SessionRef, Summary
 from core.usage import By, Spent, Sum
-from stores.sqlite import forget, load, save, schema, usage
+from stores.sqlite import forget, load, save, schema, size, usage
 from stores.sqlite.blobs import SQLiteBlobs
 from stores.sqlite.commit import Writer
 from stores.sqlite.encode import prepare
@@ -45,6 +45,7 @@ from stores.sqlite.group import Group, Work, read_together
 from stores.sqlite.move import move
 
 PAGE: Final = 100  # rows that a listing reads at once, so that no transaction waits for its reader
+ERASED: Final = 500  # rows of usage that go at once
 
 _CLOCK: Final = SystemClock()
 
@@ -182,8 +183,16 @@ class SQLiteStore:
                 return
             after = page[-1][0]
 
-    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
-        return await self._write(lambda database: forget.clear_aside(database, key, sender))
+    async def remove(self, ref: SessionRef, *, replaces: int) -> None:
+        await self._write(lambda database: save.remove_one(database, ref.key, replaces))
+
+    async def size(self, key: str | None = None) -> int:
+        return await self._read(lambda database: size.of(database, key))
+
+    async def clear_aside(
+        self, *, key: str | None = None, sender: str | None = None, before: int | None = None
+    ) -> int:
+        return await self._write(lambda database: forget.clear_aside(database, key, sender, before))
 
     async def scrub(self) -> None:
         """Rewrites the whole file: `secure_delete` leaves behind what rows once were on pages that
@@ -277,6 +286,14 @@ class SQLiteUsage:
 
     async def forget(self, sender: str) -> int:
         return await self._store._write(lambda database: usage.forget(database, sender))
+
+    async def erase(self, before: int) -> int:
+        erased = 0
+        while page := await self._store._write(
+            lambda database: usage.erase(database, before, ERASED)
+        ):
+            erased += page
+        return erased
 
     async def rows(self) -> AsyncIterator[tuple[str, Spent]]:
         after: tuple[int, str, int] = (-1, "", 0)

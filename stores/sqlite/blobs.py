@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from core import blobs
@@ -22,6 +23,12 @@ from core.store import Blob
 T = TypeVar("T")
 
 _THOSE_OF: Final = "SELECT blob, at FROM blob_uses WHERE key = ?"
+# What was set aside has a NUL in its name, and is a conversation, too.
+_IS_THERE: Final = (
+    "(instr(CAST(key AS BLOB), x'00') > 0 OR EXISTS(SELECT 1 FROM sessions "
+    "WHERE sessions.key = blob_uses.key AND aside IS NULL))"
+)
+PAGE: Final = 500  # uses looked at at once
 _IS_NAMED: Final = "SELECT 1 FROM messages WHERE session = ? AND instr(blocks, ?) LIMIT 1"
 
 
@@ -54,6 +61,15 @@ class SQLiteBlobs:
     async def get(self, id: str) -> Blob | None:
         return await self._read(lambda database: _get(database, id))
 
+    async def sweep(self, before: int) -> int:
+        ended, after = 0, ("", "")
+        while page := await self._read(partial(_page, after=after)):
+            going = [(key, blob) for key, blob, at, there in page if at < before and not there]
+            for use in going:
+                ended += await self._write(partial(_end_orphan, use=use, before=before))
+            after = page[-1][:2]
+        return ended
+
 
 def _get(database: sqlite3.Connection, id: str) -> Blob | None:
     row = database.execute("SELECT media_type, data FROM blobs WHERE id = ?", (id,)).fetchone()
@@ -63,6 +79,26 @@ def _get(database: sqlite3.Connection, id: str) -> Blob | None:
     if not (isinstance(media_type, str) and isinstance(data, bytes)):
         raise BlobUnreadable(f"{id[:19]}…: what is stored is damaged")
     return Blob(media_type, blobs.checked(id, data))
+
+
+def _page(database: sqlite3.Connection, after: tuple[str, str]) -> list[tuple[str, str, int, bool]]:
+    """The next uses: key, blob, when it was put, and whether its conversation is there."""
+    return database.execute(
+        f"SELECT key, blob, at, {_IS_THERE} FROM blob_uses WHERE (key, blob) > (?, ?) "
+        "ORDER BY key, blob LIMIT ?",
+        (*after, PAGE),
+    ).fetchall()
+
+
+def _end_orphan(database: sqlite3.Connection, use: tuple[str, str], before: int) -> bool:
+    """Unless its conversation has begun meanwhile."""
+    found = database.execute(
+        f"SELECT 1 FROM blob_uses WHERE (key, blob) = (?, ?) AND at < ? AND NOT {_IS_THERE}",
+        (*use, before),
+    ).fetchone()
+    if found:
+        _end(database, *use)
+    return found is not None
 
 
 def named(database: sqlite3.Connection, session: int, first: int, last: int) -> set[str]:

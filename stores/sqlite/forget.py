@@ -36,12 +36,14 @@ def spoken_by(
     ).fetchall()
 
 
-def clear_aside(database: sqlite3.Connection, key: str | None, sender: str | None) -> int:
+def clear_aside(
+    database: sqlite3.Connection, key: str | None, sender: str | None, before: int | None
+) -> int:
     name = _encode(sender or "")
     rows = database.execute(
         "SELECT id, key, aside FROM sessions WHERE aside IS NOT NULL "
-        f"AND (key = ? OR (? IS NOT NULL AND {_HAS_SPOKEN}))",
-        (key, sender, name, name),
+        f"AND (key = ? OR aside < ? OR (? IS NOT NULL AND {_HAS_SPOKEN}))",
+        (key, before, sender, name, name),
     ).fetchall()
     for session, was_at, aside in rows:
         blobs.end_all(database, f"{was_at}\0{aside}")

@@ -306,6 +306,18 @@ def clear(database: sqlite3.Connection, key: str) -> None:
         remove(database, was)
 
 
+def remove_one(database: sqlite3.Connection, key: str, revision: int) -> None:
+    """
+    :raises StaleSnapshot: another revision is stored, or none; nothing was written
+    """
+    was = stored(database, key)
+    if was is None or was.revision != revision:
+        there = was.revision if was else None
+        raise StaleSnapshot(f"{key}: revision {there} is stored, not {revision}")
+    blobs.end_all(database, key)
+    remove(database, was)
+
+
 def remove(database: sqlite3.Connection, was: Stored) -> None:
     """All of it but its blobs."""
     for table in ("messages", "seen", "bodies"):

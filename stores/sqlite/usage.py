@@ -118,6 +118,15 @@ def sums(
     return found
 
 
+def erase(database: sqlite3.Connection, before: int, limit: int) -> int:
+    """The oldest ones, as many of them as that. How many went."""
+    return database.execute(
+        "DELETE FROM usage WHERE (at, execution, call) IN (SELECT at, execution, call FROM usage "
+        "WHERE at < ? ORDER BY at, execution, call LIMIT ?)",
+        (before, limit),
+    ).rowcount
+
+
 def forget(database: sqlite3.Connection, sender: str) -> int:
     return database.execute(
         "UPDATE usage SET sender = NULL, key = '' WHERE sender = ?", (sender,)

@@ -40,6 +40,9 @@ class Watched:
             raise self.broken
         return await self.inside.get(id)
 
+    async def sweep(self, before: int) -> int:
+        return await self.inside.sweep(before)
+
 
 def block(id: str, kind: str = "image", media_type: str = "image/png") -> Block:
     return {"type": kind, "source": {"type": "blob", "id": id, "media_type": media_type}}

@@ -127,9 +127,19 @@ class FaultyStore:
     async def move(self, old: str, new: str) -> None:
         await self._call("move", old, lambda: self._store.move(old, new))
 
-    async def clear_aside(self, *, key: str | None = None, sender: str | None = None) -> int:
+    async def remove(self, ref: SessionRef, *, replaces: int) -> None:
+        await self._call("remove", ref.key, lambda: self._store.remove(ref, replaces=replaces))
+
+    async def size(self, key: str | None = None) -> int:
+        return await self._call("size", key or "", lambda: self._store.size(key))
+
+    async def clear_aside(
+        self, *, key: str | None = None, sender: str | None = None, before: int | None = None
+    ) -> int:
         return await self._call(
-            "clear_aside", key or "", lambda: self._store.clear_aside(key=key, sender=sender)
+            "clear_aside",
+            key or "",
+            lambda: self._store.clear_aside(key=key, sender=sender, before=before),
         )
 
     async def scrub(self) -> None:
@@ -251,6 +261,9 @@ class _FaultyBlobs:
     async def get(self, id: str) -> Blob | None:
         return await self._outer._call("blobs.get", id, lambda: self._blobs.get(id))
 
+    async def sweep(self, before: int) -> int:
+        return await self._outer._call("blobs.sweep", "", lambda: self._blobs.sweep(before))
+
 
 class _FaultyUsage:
     def __init__(self, store: FaultyStore) -> None:
@@ -274,6 +287,9 @@ class _FaultyUsage:
 
     async def forget(self, sender: str) -> int:
         return await self._outer._call("usage.forget", sender, lambda: self._usage.forget(sender))
+
+    async def erase(self, before: int) -> int:
+        return await self._outer._call("usage.erase", "", lambda: self._usage.erase(before))
 
     def rows(self) -> AsyncIterator[tuple[str, Spent]]:
         return self._usage.rows()
