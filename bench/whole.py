@@ -471,13 +471,16 @@ async def idle(spec: Spec) -> Numbers:
             tasks, open_files = len(asyncio.all_tasks()) - tasks, descriptors() - open_files
             # Who wrote when is known for a minute, what was let in for an hour.
             house.clock.ahead += 86_400
-            # What is kept of the silent ones is bounded: many more of them take no more.
+            # What is kept of the silent ones is bounded, and now up to its bounds.
             await _talk(house, first + spec.chats, 2 * spec.chats)
+            full = resident()
+            # Many more of them take no more.
+            await _talk(house, first + 3 * spec.chats, 2 * spec.chats)
             many = resident()
     await telegram.close()
     return {
         "memory": (one - base) * 2**20 / spec.chats,
-        "more": (many - one) * 2**20 / (2 * spec.chats),
+        "more": (many - full) * 2**20 / (2 * spec.chats),
         "tasks": tasks,
         "descriptors": open_files,
     }

@@ -31,6 +31,10 @@ _SHAPES: Final = re.compile(
         )
     )
 )
+# What no shape can do without: found many times faster than the shapes themselves, in texts most of
+# which hold none.
+_SIGNS: Final = ("sk-", "xox", "xapp-", "bot", "://")
+_SECRET_HALF: Final = re.compile(r":[A-Za-z0-9_-]{30}")
 # Shorter ones keep nothing secret, and taking "any" out of every log line would hide the log.
 _SHORTEST: Final = 6
 
@@ -46,9 +50,14 @@ def redacting(secrets: Iterable[str] = ()) -> Callable[[str], str]:
     values = re.compile("|".join(re.escape(value) for value in reversed(known)) or r"(?!)")
 
     def redact(text: str) -> str:
-        return _SHAPES.sub(SECRET, values.sub(SECRET, text))
+        text = values.sub(SECRET, text)
+        return _SHAPES.sub(SECRET, text) if _may_hold_one(text) else text
 
     return redact
+
+
+def _may_hold_one(text: str) -> bool:
+    return any([sign in text for sign in _SIGNS]) or _SECRET_HALF.search(text) is not None
 
 
 def _spellings(value: str) -> Iterable[str]:

@@ -261,7 +261,7 @@ class Answering:
                 return None
             text = clean(finished.text)
             bodies = await _rendered(adapter, text) or adapter.render(self._say(phrases.INTERNAL))
-            if isinstance(adapter, AsksOpinions):
+            if _asks_opinions(adapter):
                 bodies = adapter.asking(bodies)
         except Fenced:
             return None
@@ -299,8 +299,10 @@ class Answering:
         agent = self._agent_for(snapshot)
         journal = _Journal(self._snapshots, key, fence, self._clock, agent, purse)
         purse.save = journal.kept
-        # A window that waits for its summary is wider than what is sent.
-        kept, fit = agent.memory.kept(snapshot.messages, (), snapshot.fit)
+        kept, fit = snapshot.messages, snapshot.fit
+        if agent.memory.strategy == "summary":
+            # A window that waits for its summary is wider than what is sent.
+            kept, fit = agent.memory.kept(kept, (), fit)
         return await run_turn(
             settle(agent, self._lists, adapter.name, key),
             Paid(self._client, purse),
@@ -481,6 +483,11 @@ class Answering:
 def _stands(live: Live) -> TypeGuard[Standing]:
     """What isinstance would say, which goes through the whole Protocol each time."""
     return hasattr(live, "standing")
+
+
+def _asks_opinions(adapter: Adapter) -> TypeGuard[AsksOpinions]:
+    """As above."""
+    return hasattr(adapter, "asking")
 
 
 async def _rendered(adapter: Adapter, text: str) -> tuple[str, ...]:

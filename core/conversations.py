@@ -529,10 +529,11 @@ class Conversations:
         finally:
             del self._busy[key]
             self._snapshots.forget(key)
-            if busy.turn:
-                # Done or not: nobody else may be left to hear how it ended.
+            if busy.turn and not busy.turn.done():
                 busy.turn.cancel()
                 await asyncio.gather(busy.turn, return_exceptions=True)
+            elif busy.turn and not busy.turn.cancelled():
+                busy.turn.exception()  # nobody else may be left to hear how it ended
         return outcome
 
     async def _work_or_begin_anew(self, key: str, adapter: Adapter, busy: _Busy) -> Done | Again:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from core.messages import Message, decode_blocks, encode_blocks
+from core.messages import Message, are_one_text, decode_blocks, encode_blocks
 from core.pairs import paired
 
 INTERRUPTED: Final = "interrupted, outcome unknown"
@@ -85,6 +85,12 @@ def begins_after(before: Message | None, message: Message) -> bool:
 def _is_seed(message: Message) -> bool:
     """What a conversation began with was said by nobody."""
     return message.sender is None and begins_exchange(message)
+
+
+def is_only_text(messages: Sequence[Message]) -> bool:
+    """Whether a person begins, and nobody says anything but text, seen at a glance: nothing is to
+    be repaired, no tool was used, and no blob is named. It may say no all the same."""
+    return bool(messages) and messages[0].role == "user" and are_one_text(messages)
 
 
 def repair(messages: Sequence[Message]) -> tuple[Message, ...]:

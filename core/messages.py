@@ -177,6 +177,8 @@ class Outbound(
 def clean(text: str) -> str:
     """Text that every encoder takes: split surrogate pairs joined, lone halves, NUL and control
     characters replaced or dropped; line ends are ``\\n``."""
+    if text.isprintable():  # one line of ordinary words, as most are
+        return text
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
     return _CONTROLS.sub("", text)
@@ -215,4 +217,29 @@ def text_of(blocks: msgspec.Raw) -> str:
     """What a person would read: the text blocks, joined."""
     return "".join(
         str(block.get("text", "")) for block in decode_blocks(blocks) if block.get("type") == "text"
+    )
+
+
+_ONE_TEXT: Final = b'[{"type":"text"'
+_BRACE: Final = ord("{")
+
+
+def is_one_text(blocks: bytes) -> bool:
+    """Whether there is nothing but one block of text, as in most rows, seen at a glance: a history
+    is looked through several times a turn. It may say no of one that has braces in its words.
+
+    :param blocks: as `encode_blocks` writes them
+    """
+    # One byte is found much faster than several.
+    return blocks.startswith(_ONE_TEXT) and blocks.find(_BRACE, 2) < 0
+
+
+def are_one_text(messages: Iterable[Message]) -> bool:
+    """Whether each of them is."""
+    # In a list, with no call for each: done for every request.
+    return all(
+        [
+            blocks.startswith(_ONE_TEXT) and blocks.find(_BRACE, 2) < 0
+            for blocks in map(bytes, [message.blocks for message in messages])
+        ]
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -41,7 +41,10 @@ class Registry:
         every = tuple(tools)
         self.json = tuple(tool.json for tool in every)
         self._tools = {tool.name: tool for tool in every if not tool.server}
-        self._used = Counter(used)
+        # Not a Counter: to make one takes longer than all else here, and most turns call nothing.
+        self._used: defaultdict[str, int] = defaultdict(int)
+        for name in used:
+            self._used[name] += 1
         self._keep = keep
 
     def get(self, name: str) -> Tool | None:

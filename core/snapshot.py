@@ -187,6 +187,22 @@ class Snapshot(
         """The rows that this value holds, in reading order."""
         return self.messages + self.turn.steps if self.turn else self.messages
 
+    def since(self, seq: int) -> list[Message]:
+        """Its rows from this number on, oldest first, looked for from the end: not a walk through
+        the history."""
+        new: list[Message] = []
+        for rows in (self.turn.steps if self.turn else (), self.messages):
+            for row in reversed(rows):
+                if row.seq < seq:
+                    break
+                new.append(row)
+        # A summary is written last and read first.
+        told = self.messages[:1]
+        if told and told[0].role == "summary" and told[0].seq >= seq and told[0] not in new:
+            new.append(told[0])
+        new.reverse()
+        return new
+
     @property
     def next_part(self) -> Outbound | None:
         """The part that must leave before all others."""

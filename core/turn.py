@@ -216,7 +216,7 @@ class _Run:
         self._window: int | None = None
         self._bytes_per_token: float | None = None
         self._before = _preamble(steps)
-        self._piece = ""
+        self._so_far = ""
         self._has_words = False
         self._first_text: float | None = None
         self._visible = False
@@ -387,7 +387,7 @@ class _Run:
                 await self._clock.sleep(wait + self._chance() * RETRY_WAIT / 4)
 
     async def _attempt(self, use_tools: bool) -> Answer:
-        self._piece = ""
+        self._so_far = ""
         self._has_words = False
         self._first_text = None
         request = await self._request(use_tools)
@@ -423,16 +423,19 @@ class _Run:
 
     async def _request(self, use_tools: bool) -> Request:
         agent = self._agent
-        messages = history.repair((*self._messages, *self._steps))
+        messages: Sequence[Message] = (*self._messages, *self._steps)
         tools = self._tools.json
-        if not tools and history.used_tools(messages):
-            # A history with calls in it is refused where no tool is defined.
-            tools, use_tools = (NO_TOOL,), False
+        # Looked through once, not once for each of these: it is done for every request.
+        if not history.is_only_text(messages):
+            messages = await self._blobbed.fill_in(history.repair(messages))
+            if not tools and history.used_tools(messages):
+                # A history with calls in it is refused where no tool is defined.
+                tools, use_tools = (NO_TOOL,), False
         return Request(
             provider=agent.provider,
             model=agent.model_name,
-            system=tuple(text for text in (agent.instructions, *agent.memory.system) if text),
-            messages=await self._blobbed.fill_in(messages),
+            system=tuple([text for text in (agent.instructions, *agent.memory.system) if text]),
+            messages=messages,
             tools=tools,
             use_tools=use_tools,
             max_tokens=agent.max_tokens,
@@ -445,10 +448,14 @@ class _Run:
     def _on_text(self, piece: str) -> None:
         if self._first_text is None:
             self._first_text = self._clock.monotonic()
-        self._piece += piece
-        # Looked for in the new piece alone: a long answer has a thousand of them.
-        self._has_words = self._has_words or bool(piece.strip())
-        if self._show and self._has_words and self._show(self._joined(self._piece)):
+        self._so_far += piece
+        if not self._has_words:
+            # Looked for in the new piece alone: a long answer has a thousand of them.
+            if not piece.strip():
+                return
+            self._has_words = True
+            self._so_far = self._joined(self._so_far)
+        if self._show and self._show(self._so_far):
             self._visible = True
 
     def _joined(self, text: str) -> str:

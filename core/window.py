@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from core.history import begins_exchange
-from core.messages import Message, decode_blocks, encode_blocks, text_block
+from core.messages import Message, decode_blocks, encode_blocks, is_one_text, text_block
 from core.model import Request
 from core.snapshot import Fit
 from core.usage import Usage
@@ -60,7 +60,12 @@ class Weight(NamedTuple):
     images: int = 0
 
     def plus(self, other: Weight) -> Weight:
-        return Weight(*map(sum, zip(self, other, strict=True)))
+        return Weight(
+            self.text + other.text,
+            self.held + other.held,
+            self.bytes + other.bytes,
+            self.images + other.images,
+        )
 
     def minus(self, other: Weight) -> Weight:
         return Weight(*(one - two for one, two in zip(self, other, strict=True)))
@@ -221,11 +226,10 @@ def total(messages: Sequence[Message]) -> Weight:
     weight, plain = Weight(), 0
     for message in messages:
         raw = bytes(message.blocks)
-        # Most hold nothing but text, and a history is weighed several times a turn.
-        if b'"image"' in raw or b'"document"' in raw:
-            weight = weight.plus(weigh(message))
-        else:
+        if is_one_text(raw):
             plain += len(raw)
+        else:
+            weight = weight.plus(weigh(message))
     return weight.plus(Weight(plain, 0, plain, 0))
 
 

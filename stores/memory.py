@@ -268,7 +268,11 @@ class MemoryStore:
         for first, last in snapshot.erase:
             for seq in [seq for seq in rows if first <= seq <= last]:
                 del rows[seq]
-        rows.update((row.seq, row) for row in (*snapshot.rewritten, *snapshot.rows))
+        kept = self._table.sessions.get(key)
+        # What the value holds is never erased, whatever ranges it names.
+        known = kept.snapshot.next_seq if kept and not snapshot.erase else 0
+        new = snapshot.since(known)
+        rows.update((row.seq, row) for row in (*snapshot.rewritten, *new))
         self._table.sessions[key] = _Kept(stored(snapshot), rows)
         self.usage.settle(key, snapshot.spent)
         if snapshot.unfinished:

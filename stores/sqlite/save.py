@@ -14,7 +14,6 @@ import msgspec
 
 from core.errors import StaleSnapshot
 from core.messages import Message
-from core.snapshot import Snapshot
 from stores.sqlite import blobs, usage
 from stores.sqlite.encode import (
     PER_ROW,
@@ -184,7 +183,7 @@ def _plan(
             "UPDATE messages SET about = ?, blocks = ?, crc = ? WHERE session = ? AND seq = ?",
             (about, blocks, crc, was.id, row.seq),
         )
-    rows = [_columns(was.id, row) for row in _since(snapshot, was.next_seq)]
+    rows = [_columns(was.id, row) for row in snapshot.since(was.next_seq)]
     row_count += len(rows)
     if prepared.outside:  # where rows are counted, all must be there
         database.executemany(_MESSAGES, rows)
@@ -237,22 +236,6 @@ def _plan(
         # Between two turns a conversation is to cost next to nothing.
         snapshot.seen if unfinished else None,
     )
-
-
-def _since(snapshot: Snapshot, seq: int) -> list[Message]:
-    """The rows from this number on, looked for from the end: not a walk through the history."""
-    new: list[Message] = []
-    for rows in (snapshot.turn.steps if snapshot.turn else (), snapshot.messages):
-        for row in reversed(rows):
-            if row.seq < seq:
-                break
-            new.append(row)
-    # A summary is written last and read first.
-    told = snapshot.messages[:1]
-    if told and told[0].role == "summary" and told[0].seq >= seq and told[0] not in new:
-        new.append(told[0])
-    new.reverse()
-    return new
 
 
 def _columns(session: int, row: Message) -> tuple[object, ...]:

@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from bots import secrets
 from bots.logs import NOISY, LineHandler, setup_logging
 from core.events import emit, trouble
 
@@ -256,6 +259,11 @@ def test_what_looks_only_a_little_like_a_secret_stays() -> None:
     assert out.getvalue()[9:] == (
         "any             telegram-chat:-1001234567890 at=12:34:56 url=http://127.0.0.1:8080/a@b\n"
     )
+
+
+@given(st.from_regex(secrets._SHAPES))
+def test_every_shape_is_looked_for(text: str) -> None:
+    assert secrets.SECRET in secrets.redacting()(text)
 
 
 @pytest.mark.parametrize("name", ["httpx", "telegram.ext.ExtBot", "uvicorn.access", "asyncio"])

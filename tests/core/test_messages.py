@@ -21,6 +21,7 @@ from core.messages import (
     cut,
     decode_blocks,
     encode_blocks,
+    is_one_text,
     text_block,
     text_of,
 )
@@ -123,3 +124,28 @@ def test_values_are_frozen_and_survive_being_stored(value: Message | Inbound | O
         setattr(value, value.__struct_fields__[0], "other")
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(encoded[:-1] + b',"unknown":1}', type=type(value))
+
+
+@given(st.lists(st.text(), min_size=1, max_size=3))
+def test_what_is_one_text_at_a_glance_is_one(texts: list[str]) -> None:
+    blocks = bytes(encode_blocks([text_block(text) for text in texts]))
+
+    assert is_one_text(blocks) <= (len(texts) == 1)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image", "source": {"type": "blob", "id": "1"}},
+        {"type": "blob", "id": "1"},
+        {"type": "tool_use", "id": "1", "name": "look", "input": {}},
+        {"type": "tool_result", "tool_use_id": "1", "content": "ok"},
+    ],
+)
+def test_nothing_else_is_taken_for_a_text(block: dict[str, object]) -> None:
+    words = text_block("just words")
+
+    assert is_one_text(bytes(encode_blocks([words])))
+    assert not is_one_text(bytes(encode_blocks([block])))
+    assert not is_one_text(bytes(encode_blocks([words, block])))
+    assert not is_one_text(b"[]")
