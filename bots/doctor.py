@@ -24,7 +24,7 @@ from bots.spending import budget_lines
 from bots.tools import mcp_servers, tools_at, unknown_names
 from core import access
 from core.agent import Agent
-from core.errors import ConfigError, StoreError
+from core.errors import ConfigError, StoreEmpty, StoreError
 from core.gate import OWNER
 from core.mcp import Servers
 from core.tools import Tool
@@ -182,6 +182,7 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
     url = settings.store.url
     owner: bytes | None = None
     lists = access.Lists()
+    weak: list[str] = []
     try:
         store: Any = open_store(url, settings.folder, read_only=True)
         if _is_new(store):
@@ -190,13 +191,21 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
             async with store:
                 # Not every store has a file of which something could be wrong.
                 problems = await store.check() if hasattr(store, "check") else []
+                # A server may be set up to forget.
+                weak = await store.weaknesses() if hasattr(store, "weaknesses") else []
                 owner = await store.notes.get(OWNER)
                 lists = await access.read(store.notes)
-            yield _sound(url, problems)
+            yield _sound(url, problems, is_file=hasattr(store, "path"))
+            for why in weak:
+                yield _well("store", why, "docs/scaling.md has what each setting promises")
     except ConfigError as error:
         yield _wrong("store", str(error), CONFIG, "correct [store] url")
+    except StoreEmpty:
+        yield _well("store", f"{url}: new; made at the first start")
     except StoreError as error:
         cure = "the file is as it was: restore a backup, or name another [store] url"
+        if not hasattr(store, "path"):
+            cure = "see whether the server runs, and what its own log says"
         yield _wrong("store", f"{url}: {error}", STORE, cure)
     yield _access(settings, owner.decode() if owner else None, lists)
 
@@ -207,10 +216,13 @@ def _is_new(store: Any) -> bool:
     return path is not None and not Path(path).exists()
 
 
-def _sound(url: str, problems: list[str]) -> Finding:
+def _sound(url: str, problems: list[str], *, is_file: bool) -> Finding:
     if not problems:
         return _well("store", f"{url}: sound")
     more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+    if not is_file:
+        cure = "look at the server's settings and its own log; docs/scaling.md has what we need"
+        return _wrong("store", f"{url}: {problems[0]}{more}", STORE, cure)
     text = f"{url} is damaged: {problems[0]}{more}"
     return _wrong("store", text, STORE, "stop the bot, keep a copy of the file, restore a backup")
 

@@ -7,6 +7,7 @@
     ├── ConfigError                settings that cannot be used: file, key, cure     exit 2
     ├── StoreError
     │   ├── StoreUnavailable       disk full, locked, I/O: try again; outcome may be unknown
+    │   │   └── StoreEmpty         opened to be read, and nothing is stored there yet
     │   ├── StoreCorrupt           the database itself is damaged or is not ours     exit 3
     │   ├── StoreInUse             another process holds it                          exit 3
     │   ├── SnapshotUnreadable     one conversation cannot be read; its bytes are untouched
@@ -61,6 +62,10 @@ class StoreError(ChinwagError):
 
 class StoreUnavailable(StoreError):
     """Not now: disk full, locked, I/O error. What was asked may or may not have happened."""
+
+
+class StoreEmpty(StoreUnavailable):
+    """Opened to be read, and nothing is stored there yet."""
 
 
 class StoreCorrupt(StoreError):

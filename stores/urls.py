@@ -1,5 +1,5 @@
 """Stores by name: ``sqlite:chinwag.db``, ``disk:folder``, ``memory:``, ``postgresql://host/db``,
-and what others register.
+``redis://host/0``, and what others register.
 
 Not a cache of stores and not where they are opened: each call makes a new one, closed, and a
 database's driver is imported only when its scheme is named.
@@ -47,6 +47,14 @@ def open_store(url: str, base: Path, *, read_only: bool = False) -> BotStore:
                 f"[store] url: {error.name} is not installed: install chinwag[postgres]"
             ) from None
         return PostgresStore(f"postgresql:{rest}", read_only=read_only)
+    if scheme in ("redis", "rediss", "unix"):
+        try:
+            from stores.redis import RedisStore
+        except ImportError as error:
+            raise ConfigError(
+                f"[store] url: {error.name} is not installed: install chinwag[redis]"
+            ) from None
+        return RedisStore(url, read_only=read_only)
     if scheme == "memory":
         from stores.memory import MemoryStore
 
@@ -62,6 +70,6 @@ def open_store(url: str, base: Path, *, read_only: bool = False) -> BotStore:
         store: BotStore = opener(rest, base, read_only=read_only)
         return store
     raise ConfigError(
-        f"[store] url: no store is called {scheme!r}; there are sqlite:, disk:, memory: and "
-        f"postgresql:, and what installed packages register as {GROUP}"
+        f"[store] url: no store is called {scheme!r}; there are sqlite:, disk:, memory:, "
+        f"postgresql: and redis:, and what installed packages register as {GROUP}"
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import postgres
+from tests import postgres, redis
 
 # Read by python-telegram-bot when it is imported; without it reading a flood penalty warns.
 os.environ["PTB_TIMEDELTA"] = "1"
@@ -22,6 +22,7 @@ for _name in [n for n in os.environ if n.startswith(_OURS) and n != _ASKED_OF_TH
 def _no_server_stays() -> Iterator[None]:
     yield
     postgres.stop()
+    redis.stop()
 
 
 @pytest.fixture(autouse=True)

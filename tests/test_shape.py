@@ -62,7 +62,7 @@ def proved_by(folder: str, name: str) -> set[str]:
 
 
 def test_all_are_found() -> None:
-    assert {"memory", "disk", "sqlite"} <= set(stores())
+    assert {"memory", "disk", "sqlite", "postgres", "redis"} <= set(stores())
     assert {"telegram", "console"} <= set(platforms())
     assert {"claude", "openai"} <= set(model_clients())
 

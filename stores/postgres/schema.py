@@ -12,7 +12,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors
 
-from core.errors import StoreCorrupt, StoreError, StoreUnavailable
+from core.errors import StoreCorrupt, StoreEmpty, StoreError, StoreUnavailable
 
 SCHEMA: Final = "chinwag"
 
@@ -129,14 +129,15 @@ async def prepare(connection: psycopg.AsyncConnection[Any], where: str) -> None:
 async def look_at(connection: psycopg.AsyncConnection[Any], where: str) -> None:
     """
     :raises StoreCorrupt: see `prepare`
-    :raises StoreUnavailable: empty, or older than this chinwag reads without writing
+    :raises StoreEmpty: nothing is there
+    :raises StoreUnavailable: older than this chinwag reads without writing
     """
     stored = await _version(connection, where)
+    if stored == 0:
+        raise StoreEmpty(f"{where}: nothing is stored there yet")
     if stored != len(STEPS):
         raise StoreUnavailable(
-            f"{where}: nothing is stored there yet"
-            if stored == 0
-            else f"{where}: an older chinwag wrote it; start this one once to bring it up"
+            f"{where}: an older chinwag wrote it; start this one once to bring it up"
         )
 
 

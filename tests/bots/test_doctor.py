@@ -17,6 +17,8 @@ from playground.claude import Claude
 from playground.openai import OpenAI
 from playground.telegram import Telegram
 from stores.sqlite import SQLiteStore
+from stores.urls import open_store
+from tests import redis
 
 KEY = "sk-ant-" + "api03-abcdefghijklmnop"
 
@@ -169,6 +171,38 @@ async def test_a_damaged_database(tmp_path: Path) -> None:
     finding = only("store", await check(settings(tmp_path, {})))
     assert (finding.ok, finding.exit_code) == (False, 3)
     assert finding.cure
+
+
+async def test_a_server(tmp_path: Path) -> None:
+    """New, then as Redis is mostly set up, then gone."""
+    url = redis.fresh_url()
+    text = f'[store]\nurl = "{url}"'
+    found = only("store", await check(settings(tmp_path, {}, text), None))
+    assert (found.ok, found.text) == (True, f"{url}: new; made at the first start")
+    async with open_store(url, tmp_path) as store:
+        await store.notes.put(OWNER, b"telegram:1", was=None)
+    sound, weak = of("store", await check(settings(tmp_path, {}, text), None))
+    assert (sound.ok, sound.text) == (True, f"{url}: sound")
+    assert weak.ok and weak.cure == "docs/scaling.md has what each setting promises"
+    assert weak.text.startswith("appendfsync is everysec: a power cut, or a crash of the server")
+    text = f'[store]\nurl = "unix://{tmp_path}/nobody"'
+    found = only("store", await check(settings(tmp_path, {}, text), None))
+    assert (found.ok, found.cure) == (
+        False,
+        "see whether the server runs, and what its own log says",
+    )
+
+
+async def test_what_a_server_has_failed_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failures(self: object) -> list[str]:
+        return ["it could not", "nor that"]
+
+    monkeypatch.setattr("stores.memory.MemoryStore.check", failures, raising=False)
+    found = only("store", await check(settings(tmp_path, {}, '[store]\nurl = "memory:"'), None))
+    assert not found.ok and found.text == "memory:: it could not, and 1 more"
+    assert found.cure.startswith("look at the server's settings")
 
 
 async def test_a_file_that_is_no_database(tmp_path: Path) -> None:

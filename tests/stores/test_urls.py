@@ -47,7 +47,7 @@ async def test_read_only_makes_nothing(tmp_path: Path, scheme: str) -> None:
         ("disk:", "names no place"),
         (
             "nosuch:x",
-            "no store is called 'nosuch'; there are sqlite:, disk:, memory: and postgresql:",
+            "called 'nosuch'; there are sqlite:, disk:, memory:, postgresql: and redis:",
         ),
         ("", "no store is called ''"),
         ("chinwag.db", "no store is called 'chinwag.db'"),
@@ -100,9 +100,20 @@ def test_a_driver_is_imported_when_it_is_named() -> None:
     assert said == "False\nTrue\n"
 
 
-def test_a_driver_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    for name in [name for name in sys.modules if name.startswith("stores.postgres")]:
+@pytest.mark.parametrize(
+    ("driver", "extra", "url"),
+    [
+        ("psycopg", "postgres", "postgresql://host/db"),
+        ("redis", "redis", "redis://host/0"),
+        ("redis", "redis", "unix:///run/redis.sock"),
+    ],
+)
+def test_a_driver_that_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, extra: str, url: str
+) -> None:
+    monkeypatch.setitem(sys.modules, driver, None)
+    for name in [name for name in sys.modules if name.startswith(f"stores.{extra}")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ConfigError, match=r"psycopg is not installed: install chinwag\[postgres\]"):
-        open_store("postgresql://host/db", tmp_path)
+    said = rf"{driver} is not installed: install chinwag\[{extra}\]"
+    with pytest.raises(ConfigError, match=said):
+        open_store(url, tmp_path)
