@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute
 
 from bots import http
 from bots.console import OWNER, Console
+from bots.garbage import spare_what_stays
 from bots.health import Health
 from bots.media import Media
 from bots.metrics import Metrics
@@ -465,6 +466,7 @@ class _Program:
                 if isinstance(adapter, ShowsMenu)
             ]
             warming = asyncio.create_task(self._client.warm(self._agent.provider), name="warming")
+            warming.add_done_callback(lambda _: spare_what_stays())
             stopping = asyncio.create_task(stop.wait(), name="stop")
             emit("running", adapters=",".join(adapter.name for adapter in self._adapters))
             try:
