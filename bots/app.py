@@ -47,6 +47,7 @@ from core.failpoints import failpoint
 from core.gate import Gate
 from core.mcp import Servers
 from core.messages import Inbound
+from core.pages import Pages
 from core.phrases import Wording
 from core.seal import keys_of
 from core.store import BotStore, Notes
@@ -79,6 +80,15 @@ class Keeping(Protocol):
 
     def keep_in(self, notes: Notes) -> None:
         """Before anything else is asked of it."""
+        ...
+
+
+@runtime_checkable
+class ShowsPages(Protocol):
+    """An adapter whose platform has a page of the bot for each person."""
+
+    def show_pages(self, pages: Pages) -> None:
+        """Before `run`: this is what there is to be shown."""
         ...
 
 
@@ -240,6 +250,7 @@ def _slack(settings: Settings, clock: Clock) -> Adapter:
         rules=slack_rules(settings),
         streaming=section.streaming,
         feedback=section.feedback,
+        home=section.home,
         on_unknown_outcome=section.on_unknown_outcome,
         clock=clock,
     )
@@ -434,6 +445,10 @@ class _Program:
             commands,
             spending,
         )
+        pages = Pages(store, gate, spending, commands, self._agent.name, say)
+        for adapter in adapters:
+            if isinstance(adapter, ShowsPages):
+                adapter.show_pages(pages)
         self._health = Health(store, self._conversations.ref, adapters, clock)
         self._metrics = (
             Metrics(self._engine.depth, self._health.look, spending.prices.currency)

@@ -437,6 +437,7 @@ class SlackSection(Section):
     :param streaming: how a growing answer is shown: by Slack's streams in threads and by edits
         elsewhere, by edits only, or not at all
     :param feedback: below an answer are two buttons: whether it was good
+    :param home: what stands on the app's home tab, in Slack's marks; empty: a sentence of ours
     :param on_unknown_outcome: what to do when it is unknown whether a message was sent, and a
         missing scope keeps us from looking
     :param on_uninstall: what becomes of what was said in a workspace that takes the app out
@@ -456,6 +457,7 @@ class SlackSection(Section):
     command: Annotated[str, StringConstraints(pattern=A_SLASH)] = "/chinwag"
     streaming: Literal["auto", "edit", "off"] = "auto"
     feedback: bool = False
+    home: Annotated[str, StringConstraints(max_length=3_000)] = ""
     on_unknown_outcome: Literal["resend", "hold"] = "resend"
     tools: tuple[str, ...] | None = None
     chat_tools: dict[str, tuple[str, ...]] = {}

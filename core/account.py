@@ -59,6 +59,28 @@ async def account(rows: UsageRows, spending: Spending, key: str, sender: str) ->
     )
 
 
+async def personal(
+    rows: UsageRows, spending: Spending, sender: str, say: Wording = ENGLISH
+) -> tuple[str, ...]:
+    """What this person has used, today and this month, and what is left: lines without a list's
+    signs.
+
+    :raises StoreError: what the store raises
+    """
+    budget, currency = spending.budget, spending.prices.currency
+    sums = await rows.sums(("quarter",), since=budget.start_of("month"), sender=sender)
+    when = say(phrases.ACCOUNT_TODAY), say(phrases.ACCOUNT_MONTH)
+    lines = list(
+        _lines(zip(when, _since(sums, budget.start_of("day")), strict=True), currency, say)
+    )
+    lines += [
+        _left(each, currency, say)
+        for each in budget.left("", sender)
+        if each.limit.scope == "sender"
+    ]
+    return tuple(line.removeprefix("* ") for line in lines)
+
+
 def said(snapshot: Snapshot, found: Account, say: Wording = ENGLISH) -> str:
     """In markdown."""
     today, month = say(phrases.ACCOUNT_TODAY), say(phrases.ACCOUNT_MONTH)

@@ -14,6 +14,9 @@ from core import account, branches, changes, edits, export, forget, phrases
 from core.command import Backstage, Call, Command, Commands, Outcome
 from core.snapshot import Snapshot
 
+# Behind /reset: nothing is said to it, for who resets many at once is told elsewhere.
+QUIETLY: Final = "quietly"
+
 
 def _start(snapshot: Snapshot, call: Call) -> Outcome:
     return Outcome(call.say(phrases.WELCOME))
@@ -39,7 +42,8 @@ def _stop(snapshot: Snapshot, call: Call) -> Outcome:
 
 
 def _reset(snapshot: Snapshot, call: Call) -> Outcome:
-    return Outcome(call.say(phrases.RESET), changes.reset(snapshot, call.epoch))
+    said = "" if call.argument == QUIETLY else call.say(phrases.RESET)
+    return Outcome(said, changes.reset(snapshot, call.epoch))
 
 
 def _undo(snapshot: Snapshot, call: Call) -> Outcome:

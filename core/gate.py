@@ -171,7 +171,8 @@ class Gate:
                 return Admitted(paired=True)
             return await self._stranger(inbound)
         message = f"{inbound.key} {inbound.id}"
-        album = f"{inbound.key} {sender} album {inbound.album}"
+        # Whatever conversations it is about: platforms name an album, people do not.
+        album = f"{sender} album {inbound.album}"
         if self._let_in.knows(message) or (inbound.album and self._let_in.knows(album)):
             # It comes again because it could not be kept, or its confirmation was lost; or it is
             # of one album with what was counted.

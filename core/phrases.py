@@ -187,6 +187,23 @@ ACCOUNT_LINE: Final = "* {when}: {cost} for {tokens} tokens ({cached} from a cac
 ACCOUNT_BEGUN: Final = "* since it began: {tokens} tokens ({cached} from a cache)"
 ACCOUNT_LIMIT: Final = "* {whose}, {when}: {left} of {limit}"
 
+# The page of the bot, where a platform has one; {start} is a command, as it is written there.
+PAGE_COMMANDS: Final = "What you can tell me"
+PAGE_USED: Final = "What you have used"
+PAGE_RESET: Final = "Reset direct messages"
+PAGE_RESET_ASK: Final = (
+    "I forget everything that we said in direct messages, in all their threads. It cannot be "
+    "undone. What was said in channels stays, and what you see does not go."
+)
+PAGE_RESET_YES: Final = "Forget it"
+PAGE_RESET_NO: Final = "Keep it"
+PAGE_WAS_RESET: Final = "Done. I have forgotten what we said in direct messages; we begin anew."
+PAGE_RESET_MORE: Final = (
+    "I have forgotten the newest of our direct messages. There are older ones: please press again."
+)
+PAGE_GET_IN: Final = "To be let in, write {start} to me: I will ask my owner."
+PAGE_NO_OWNER: Final = "Whoever runs me can let you in by that id."
+
 ONE_HOUR: Final = "1 hour"
 HOURS: Final = "{count} hours"
 ONE_MINUTE: Final = "1 minute"

@@ -10,7 +10,7 @@ the fields of `agent_session` are from there.
 import time
 from typing import Any
 
-from playground.slack_blocks import checked
+from playground.slack_blocks import checked_view
 from playground.slack_chats import Channel, Json, Person, Refused, Team
 from playground.slack_events import changed
 from playground.slack_world import Grant, World
@@ -133,7 +133,9 @@ def publish_view(world: World, grant: Grant, given: Json) -> Json:
         raise Refused("invalid_arguments")
     if len(str(view)) > MAX_VIEW:
         raise Refused("view_too_large")
-    checked(view.get("blocks"), most=100)
+    if not world.app.home:
+        raise Refused("not_enabled")
+    checked_view(view.get("blocks"))
     old = world.homes.get((team.id, user))
     if given.get("hash") and (old is None or given["hash"] != old["hash"]):
         raise Refused("hash_conflict")

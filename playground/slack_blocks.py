@@ -10,10 +10,14 @@ from playground.slack_chats import Json, Refused
 from playground.slack_text import MAX_MARKDOWN
 
 MAX_BLOCKS = 50
+MAX_VIEW_BLOCKS = 100
 _KINDS = frozenset(
     "actions alert card carousel container context context_actions divider file header image input "
     "markdown plan rich_text section table task_card video".split()
 )
+# What stands in messages only (docs.slack.dev, "Blocks", the surfaces of each).
+_OF_MESSAGES = frozenset("context_actions file markdown plan task_card".split())
+_CONFIRM = {"title": 100, "text": 300, "confirm": 30, "deny": 30}
 _ELEMENTS = {"actions": 25, "context": 10, "context_actions": 5}
 
 
@@ -35,6 +39,16 @@ def checked(blocks: object, most: int = MAX_BLOCKS) -> list[Json]:
     if markdown > MAX_MARKDOWN:
         raise Refused("msg_blocks_too_long")
     return blocks
+
+
+def checked_view(blocks: object) -> list[Json]:
+    """The blocks of a view. Raises `Refused`, as `checked`."""
+    shown = checked(blocks, MAX_VIEW_BLOCKS)
+    wrong = [block["type"] for block in shown if block["type"] in _OF_MESSAGES]
+    if wrong:
+        faults = [f"[ERROR] unsupported type: {kind} [json-pointer:/view/blocks]" for kind in wrong]
+        raise Refused("invalid_arguments", response_metadata={"messages": faults})
+    return shown
 
 
 def _faults(block: Json) -> list[str]:
@@ -80,6 +94,9 @@ def _element(element: object) -> list[str]:
         faults += _text(element.get("text"), 75, plain=True)
         if len(str(element.get("value", ""))) > 2000:
             faults.append("must be less than 2001 characters: value")
+        if confirm := element.get("confirm"):
+            for name, most in _CONFIRM.items():
+                faults += _text(confirm.get(name), most, plain=name != "text")
     return faults
 
 

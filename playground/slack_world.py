@@ -38,7 +38,7 @@ class App:
 
     `scopes` are those that its bot tokens get, None for all there are; `events` those that it
     subscribes to, by the names of a manifest (`message.im`, `app_mention`), None for all.
-    `commands` are the slash commands that exist, None for any.
+    `commands` are the slash commands that exist, None for any. `home`: it has a home tab.
     """
 
     id: str
@@ -53,6 +53,7 @@ class App:
     commands: frozenset[str] | None = None
     redirect_urls: tuple[str, ...] = ()
     rotation: bool = False
+    home: bool = True
 
 
 @dataclass(eq=False, slots=True)

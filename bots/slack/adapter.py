@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 
 from bots.slack.distribution import Distribution
 from bots.slack.hearing import Hearing
+from bots.slack.home import Home
 from bots.slack.intake import Intake
 from bots.slack.keys import address, is_ts
 from bots.slack.live import Growing, Status, Streaming
@@ -43,6 +44,7 @@ from core.clock import Clock, SystemClock
 from core.delivery import OnUnknownOutcome
 from core.errors import PlatformRefused, Undeliverable
 from core.messages import Attachment, Inbound, Outbound
+from core.pages import Pages
 from core.store import Notes
 
 BASE_URL: Final = "https://slack.com/api"
@@ -67,6 +69,7 @@ class SlackAdapter:
     :param streaming: whether an answer is shown while it grows: by streams where they exist, else
         by edits (`auto`), by edits only (`edit`), or not at all (`off`)
     :param feedback: below an answer are two buttons: whether it was good
+    :param home: what stands on the app's page, in Slack's marks; empty: a sentence of ours
     :param on_unknown_outcome: what to do with what may have been sent when we cannot look
     :param send_timeout: seconds to wait for Slack's answer
     :param connect_seconds: after which a connection that does not come about is given up
@@ -84,6 +87,7 @@ class SlackAdapter:
         rules: Rules = Rules(),  # noqa: B008 (frozen)
         streaming: Streaming = "auto",
         feedback: bool = False,
+        home: str = "",
         on_unknown_outcome: OnUnknownOutcome = "resend",
         send_timeout: float = SEND_SECONDS,
         connect_seconds: float = CONNECT_SECONDS,
@@ -111,6 +115,8 @@ class SlackAdapter:
         self._streaming: Streaming = streaming
         self._feedback = feedback
         self._streams = streaming == "auto"
+        self._home = home
+        self._pages: Pages | None = None
         self._on_unknown_outcome = on_unknown_outcome
         self._opened: tuple[Wires, Hearing] | None = None
         self._contact: float | None = None  # by the monotonic clock
@@ -141,6 +147,11 @@ class SlackAdapter:
 
     def keep_in(self, notes: Notes) -> None:
         self._notes = notes
+
+    def show_pages(self, pages: Pages) -> None:
+        self._pages = pages
+        if self._opened is not None:
+            self._opened[1].home.pages = pages
 
     async def identity(self) -> str:
         """A database remembers which app in which workspace it belongs to.
@@ -270,7 +281,11 @@ class SlackAdapter:
                 self._clock,
             )
             erase = self._distribution is not None and self._distribution.erase
-            hearing = Hearing(wires, self._rules, self._signing_secret, self._clock, erase=erase)
+            home = Home(wires, self._rules, self._home)
+            home.pages = self._pages
+            hearing = Hearing(
+                wires, self._rules, self._signing_secret, self._clock, erase=erase, home=home
+            )
             self._opened = wires, hearing
         return self._opened
 

@@ -21,9 +21,11 @@ from bots.slack import wire
 from bots.slack.acts import Hint
 from bots.slack.departures import departed, farewells
 from bots.slack.failures import why
+from bots.slack.home import Home
 from bots.slack.intake import Full, Intake, Taken
 from bots.slack.keys import address
-from bots.slack.parse import organisation_of, parse, team_of
+from bots.slack.opened import HOME, Opened, Reset
+from bots.slack.parse import Found, organisation_of, parse, team_of
 from bots.slack.render import body_of, render
 from bots.slack.rules import Rules
 from bots.slack.wires import Wires
@@ -49,14 +51,23 @@ class Hearing:
     """
     :param signing_secret: of requests by HTTP; empty where there are none
     :param erase: what was said in a workspace goes when the app is taken out of it
+    :ivar home: the page that people see of the app
     :ivar intake: where it all goes; None: nobody takes anything
     :ivar event: when Slack last told us anything, by the monotonic clock
     """
 
     def __init__(
-        self, wires: Wires, rules: Rules, signing_secret: str, clock: Clock, *, erase: bool
+        self,
+        wires: Wires,
+        rules: Rules,
+        signing_secret: str,
+        clock: Clock,
+        *,
+        erase: bool,
+        home: Home,
     ) -> None:
         self._wires = wires
+        self.home = home
         self._rules = rules
         self._app = wire.bolt(wires.web, signing_secret, self._authorize, self._hear)
         _catch_all(self._app)
@@ -78,6 +89,7 @@ class Hearing:
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
+        await self.home.close()
 
     # ------------------------------------------------------------------ the two transports
 
@@ -119,6 +131,12 @@ class Hearing:
             return _said_to_them(taken.text)
         if isinstance(taken, Opinion):
             return await self._keep(taken)
+        if isinstance(taken, Opened):
+            if taken.tab == HOME:
+                self.home.show(taken)
+            return BoltResponse(status=_OK, body="")
+        if isinstance(taken, Reset):
+            return await self._reset(taken)
         inbound, accepting = taken
         acceptance = await asyncio.shield(accepting)
         slash = isinstance(request.body, dict) and "command" in request.body
@@ -141,6 +159,16 @@ class Hearing:
         emit("feedback", opinion.key, good=opinion.good, message=opinion.message_id)
         return BoltResponse(status=_OK, body="")
 
+    async def _reset(self, reset: Reset) -> BoltResponse:
+        if self.intake is None:
+            raise Full
+        try:
+            await self.home.reset(reset, self.intake)
+        except StoreError as error:
+            trouble("slack.not_accepted", why=type(error).__name__)
+            return BoltResponse(status=503, body="")
+        return BoltResponse(status=_OK, body="")
+
     async def _leave(self, team: str, organisation: str | None) -> BoltResponse:
         """The app was taken out of a workspace: nothing is answered there, and nothing sent."""
         if self.intake is None:
@@ -153,7 +181,7 @@ class Hearing:
         await self._wires.workspaces.removed(team, organisation)
         return BoltResponse(status=_OK, body="")
 
-    def _take(self, body: object) -> tuple[Inbound, Taken] | Hint | Opinion | None:
+    def _take(self, body: object) -> tuple[Inbound, Taken] | Hint | Opinion | Opened | Reset | None:
         """
         :raises Full: it can be taken in by nobody now
         """
@@ -164,7 +192,7 @@ class Hearing:
         if me is None:
             return None
         try:
-            found = parse(body, me, self._rules)
+            found: Found | None = parse(body, me, self._rules)
         except Exception as error:
             # A mistake of ours, and loud. It would come again, so it is confirmed all the same.
             trouble("slack.unparsed", why=type(error).__name__)

@@ -23,6 +23,7 @@ NEEDED: Final = (
 # Beside that: to read and send files, the slash commands, and a status while it is at work.
 SCOPES: Final = tuple(sorted((*NEEDED, "assistant:write", "commands", "files:read", "files:write")))
 EVENTS: Final = (
+    "app_home_opened",
     "app_mention",
     "message.channels",
     "message.groups",
@@ -56,7 +57,7 @@ def manifest(
     request: Json = {} if url is None else {"request_url": url}
     features: Json = {
         "app_home": {
-            "home_tab_enabled": False,
+            "home_tab_enabled": True,
             "messages_tab_enabled": True,
             "messages_tab_read_only_enabled": False,
         },

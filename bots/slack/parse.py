@@ -15,6 +15,7 @@ import msgspec
 from bots.slack.acts import Hint, opinion, pressed, shortcut, slash
 from bots.slack.files import attachment_of
 from bots.slack.keys import address, is_id, is_ts, padded
+from bots.slack.opened import Opened, Reset, opened, wanted
 from bots.slack.received import Message, read
 from bots.slack.rules import NOBODY, Me, Rules, readable_name
 from bots.slack.words import begins_with_another, names, own_words
@@ -38,18 +39,21 @@ def organisation_of(body: object) -> str | None:
     return found.organisation if found is not None and is_id(found.organisation) else None
 
 
-def parse(body: object, me: Me, rules: Rules) -> Inbound | Hint | Opinion | None:
+Found = Inbound | Hint | Opinion | Opened | Reset
+
+
+def parse(body: object, me: Me, rules: Rules) -> Found | None:
     """
     :param body: decoded JSON or form, whatever it may be; who sent it has been made sure of
     """
     what = read(body)
     if what is None or what.team != me.team:
         return None
-    found: Inbound | Hint | Opinion | None = None
+    found: Found | None = None
     if what.type == "event_callback" and what.event is not None:
-        found = _happened(what.event, me, rules)
+        found = _happened(what.event, me, rules) or opened(what.event, me)
     elif what.type == "block_actions":
-        found = pressed(what, me, rules) or opinion(what, me, rules)
+        found = pressed(what, me, rules) or opinion(what, me, rules) or wanted(what, me, rules)
     elif what.type == "message_action":
         found = shortcut(what, me, rules)
     elif what.command:

@@ -36,6 +36,14 @@ class Tokens(msgspec.Struct):
     bot: list[str] | None = None
 
 
+class AssistantThread(msgspec.Struct):
+    """A thread of the older assistant view."""
+
+    user_id: str | None = None
+    channel_id: str | None = None
+    thread_ts: str | None = None
+
+
 class Message(msgspec.Struct):
     """A message, and also an event about one, or about the app."""
 
@@ -61,6 +69,8 @@ class Message(msgspec.Struct):
     channel_id: str | None = None
     user_id: str | None = None
     tokens: Tokens | None = None
+    tab: str | None = None
+    assistant_thread: AssistantThread | None = None
 
 
 class Named(msgspec.Struct):

@@ -262,6 +262,7 @@ def test_stop_says_stopped_when_something_waits_or_runs() -> None:
 def test_reset_begins_anew() -> None:
     before = changes.accept(EMPTY, said("hello", kind="message"))
     assert outcome("/reset", before) == Outcome(phrases.RESET, changes.reset(before, "e2"))
+    assert outcome("/reset quietly", before) == Outcome("", changes.reset(before, "e2"))
 
 
 def test_undo_and_retry_say_what_they_cannot_do() -> None:

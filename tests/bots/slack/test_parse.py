@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from bots.slack.acts import COMMANDS_IN_THREADS, Hint
 from bots.slack.keys import address
+from bots.slack.opened import Opened, Reset
 from bots.slack.parse import parse, team_of
 from bots.slack.rules import Me, Rules
 from core.feedback import Opinion
@@ -58,7 +59,7 @@ def direct(text: str = "hello", **more: Any) -> dict[str, Any]:
 
 def heard(event: dict[str, Any], rules: Rules = RULES, **around: Any) -> Inbound | None:
     found = parse(body(event, **around), ME, rules)
-    assert not isinstance(found, Hint | Opinion)
+    assert not isinstance(found, Hint | Opinion | Opened | Reset)
     return found
 
 
@@ -425,6 +426,7 @@ class TestActs:
         assert parse(self.pressed(**more), ME, RULES) is None
 
 
+SEEN: Final = ("app_home_opened", "app_home_opened_home", "assistant_thread_started")
 PAYLOADS: Final = Path(__file__).parents[2] / "payloads" / "slack"
 HEARD: Final = {
     "agent_session_stopped": "command",
@@ -482,7 +484,7 @@ class TestAnyJson:
         base = message("<@UBOT> hello", message=inner, previous_message=inner)
         found = parse(body(base | event), ME, RULES)
         assert not isinstance(found, Hint)
-        if found is not None:
+        if isinstance(found, Inbound):
             assert address(found.key, None) is not None
             assert msgspec.json.decode(msgspec.json.encode(found), type=Inbound) == found
 
@@ -497,6 +499,9 @@ class TestAnyJson:
         team = team_of(payload) or "T0ACMETEAM1"
         me = Me(team, "U0CHINWAGBT", "B0CHINWAGBT")
         found = parse(payload, me, RULES)
+        if file.stem in SEEN:
+            assert isinstance(found, Opened)
+            return
         assert (found is not None) == (file.stem in HEARD), found
         if isinstance(found, Inbound):
             assert address(found.key, None) is not None
