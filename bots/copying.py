@@ -2,8 +2,9 @@
 
 Conversations with all their history, images and files, what calls used, owners and lists. It goes
 through the seam of stores alone, so any two can meet; what one of them does not keep (`disk:` has
-the window only) cannot be copied. Nothing is taken away. Begun again after it ended half way, it
-goes on: what is there already, and is the same, is passed over.
+the window only) cannot be copied, nor what was set aside because nobody could read it. Nothing is
+taken away. Begun again after it ended half way, it goes on: what is there already, and is the same,
+is passed over.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ async def copy_sessions(
     :raises ConfigError: both are one, or the other has something else under a key
     """
     if source_url == target_url:
-        raise ConfigError(f"{source_url}: that is one store, not two")
+        # A URL may hold a password.
+        raise ConfigError("from and to are one store, not two")
     async with (
         open_store(source_url, folder, read_only=True) as source,
         open_store(target_url, folder) as target,

@@ -43,7 +43,6 @@ from core.store import SessionRef, Summary
 from stores.redis import files, load, lock, move, save, scripts, size
 from stores.redis.blobs import RedisBlobs
 from stores.redis.place import place_of
-from stores.redis.rows import take_apart
 from stores.redis.save import Known
 from stores.redis.server import Server
 from stores.redis.usage import RedisUsage
@@ -130,8 +129,7 @@ class RedisStore:
         loaded = await load.load(self._server, ref.key)
         if loaded is None:
             return None
-        parts = take_apart(ref.key, loaded.snapshot)
-        self._remember(ref.key, save.known_of(loaded.stored.id, loaded.snapshot, parts))
+        self._remember(ref.key, save.known_from(loaded.stored, loaded.snapshot))
         return loaded.snapshot
 
     async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
@@ -169,7 +167,9 @@ class RedisStore:
             size = min(limit, PAGE)
             (page,) = await self._server.run(scripts.SUMMARIES, start=start, stop=stop, limit=size)
             for key, messages, unfinished, updated_at in page:
-                yield Summary(key.decode(), messages, unfinished == b"1", int(updated_at))
+                # What is damaged is listed all the same.
+                at = int(updated_at) if updated_at.isdigit() else 0
+                yield Summary(key.decode(), messages, unfinished == b"1", at)
             if len(page) < size:
                 return
             limit -= size

@@ -43,7 +43,7 @@ async def fetch(server: Server, key: str) -> Stored | None:
 
 def _stored(id: bytes, fields: Sequence[bytes | None]) -> Stored:
     revision, next_seq, seen, seen_then, head, crc = (field or b"" for field in fields[:6])
-    return Stored(id.decode(), revision, next_seq, seen, seen_then, head, crc)
+    return Stored(id.decode(errors="replace"), revision, next_seq, seen, seen_then, head, crc)
 
 
 def _pairs(flat: list[bytes]) -> Iterable[tuple[bytes, bytes]]:

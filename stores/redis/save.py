@@ -12,11 +12,11 @@ from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
 from core import blobs
-from core.errors import StaleSnapshot
+from core.errors import SnapshotUnreadable, StaleSnapshot
 from core.messages import Message
 from core.snapshot import Snapshot
 from stores.redis import scripts, usage
-from stores.redis.rows import Parts, row_of, take_apart, text_of
+from stores.redis.rows import Parts, Stored, checksum, row_of, take_apart, text_of
 from stores.redis.server import Server
 
 
@@ -116,20 +116,34 @@ def known_of(id: str, snapshot: Snapshot, parts: Parts) -> Known:
     )
 
 
+def known_from(stored: Stored, snapshot: Snapshot) -> Known:
+    """What a load has found."""
+    return Known(
+        stored.id,
+        snapshot.revision,
+        snapshot.next_seq,
+        int(stored.seen_crc),
+        checksum(snapshot.seen[1:]),
+        frozenset(stored.bodies) if stored.bodies else _NOTHING,
+        snapshot.unfinished,
+    )
+
+
 def _rows(id: str, rows: Sequence[Message]) -> list[str | bytes]:
     return [each for row in rows for each in (str(row.seq), row_of(id, row))]
 
 
 async def look(server: Server, key: str) -> Known | None:
+    """
+    :raises SnapshotUnreadable: it is not as it was stored
+    """
     found: list[Any] = await server.run(scripts.LOOK, key=key)
     if not found:
         return None
-    id, (revision, next_seq, seen, seen_then), bodies = found
-    return Known(
-        id.decode(),
-        int(revision or -1),
-        int(next_seq or 1),
-        int(seen or 0),
-        int(seen_then or 0),
-        frozenset(name.decode() for name in bodies),
-    )
+    id, fields, bodies = found
+    try:
+        revision, next_seq, seen, seen_then = map(int, fields)
+    except (TypeError, ValueError) as error:
+        raise SnapshotUnreadable(f"{key}: what is stored is damaged: {error}") from error
+    names = frozenset(name.decode(errors="replace") for name in bodies)
+    return Known(id.decode(errors="replace"), revision, next_seq, seen, seen_then, names)

@@ -94,8 +94,7 @@ class Server:
     async def close(self) -> None:
         """What is under way is done first."""
         client, self._client = self._client, None
-        if client is None:
-            return
+        assert client is not None
         while self._calls:
             await asyncio.wait(self._calls)
         if self.locked:

@@ -8,6 +8,7 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,9 +28,11 @@ from core.messages import encode_blocks, text_block
 from core.snapshot import Snapshot, Usage
 from core.store import BotStore, SessionRef
 from stores.memory import MemoryStore
+from stores.redis.scripts import Script
+from stores.redis.server import Server
 from stores.sqlite import SQLiteStore
 from stores.urls import open_store
-from tests import postgres
+from tests import postgres, redis
 
 MEMORY = ConversationMemory(6, 3)
 
@@ -57,19 +60,9 @@ async def seen_in(store: BotStore, *, archive: bool = True) -> dict[str, Any]:
 
 
 async def fill(store: BotStore, *, conversations: int = 30, seed: int = 1) -> None:
-    chance = random.Random(seed)
-    for number in range(conversations):
-        chat = Chat(store, f"telegram-chat:{number}")
-        if number % 10 == 3:
-            await chat.update(lambda value: replace(begun(), chosen={"model": "other"}, gone=True))
-        for _ in range(chance.randrange(8)):
-            await chat.turn(MEMORY, words="é" * chance.randrange(900))
-        if number % 4 == 0:
-            await chat.update(lambda value: changes.accept(value, inbound("waits", "w" * 700)))
-        if number % 8 == 0:
-            await chat.update(
-                lambda value: changes.start(value, execution="x", now=7, memory=MEMORY)
-            )
+    for first in range(0, conversations, 100):
+        batch = range(first, min(first + 100, conversations))
+        await asyncio.gather(*(_talk(store, number, seed) for number in batch))
     id = await store.blobs.put("telegram-chat:4", b"a picture", "image/png")
     chat = Chat(store, "telegram-chat:4")
     await chat.update(
@@ -81,11 +74,25 @@ async def fill(store: BotStore, *, conversations: int = 30, seed: int = 1) -> No
     await store.notes.put("empty", b"", was=None)
 
 
+async def _talk(store: BotStore, number: int, seed: int) -> None:
+    chance = random.Random(f"{seed} {number}")
+    chat = Chat(store, f"telegram-chat:{number}")
+    if number % 10 == 3:
+        await chat.update(lambda value: replace(begun(), chosen={"model": "other"}, gone=True))
+    for _ in range(chance.randrange(8)):
+        await chat.turn(MEMORY, words="é" * chance.randrange(900))
+    if number % 4 == 0:
+        await chat.update(lambda value: changes.accept(value, inbound("waits", "w" * 700)))
+    if number % 8 == 0:
+        await chat.update(lambda value: changes.start(value, execution="x", now=7, memory=MEMORY))
+
+
 def url(kind: str) -> str:
-    return postgres.fresh_url() if kind == "postgresql" else f"{kind}:{kind}-{uuid4().hex}"
+    servers = {"postgresql": postgres.fresh_url, "redis": redis.fresh_url}
+    return servers[kind]() if kind in servers else f"{kind}:{kind}-{uuid4().hex}"
 
 
-@pytest.mark.parametrize("through", [("sqlite", "postgresql", "sqlite"), ("sqlite", "sqlite")])
+@pytest.mark.parametrize("through", [("redis", "postgresql", "sqlite"), ("sqlite", "sqlite")])
 async def test_all_of_it_arrives(tmp_path: Path, through: tuple[str, ...]) -> None:
     urls = [url(kind) for kind in through]
     async with open_store(urls[0], tmp_path) as store:
@@ -109,6 +116,35 @@ async def _blobs(store: BotStore) -> set[bytes]:
     assert snapshot is not None
     found = [await store.blobs.get(id) for id in named_by(snapshot)]
     return {blob.data for blob in found if blob is not None}
+
+
+async def test_through_all_that_last(tmp_path: Path) -> None:
+    await _through_all(tmp_path, conversations=40)
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(3600)
+async def test_ten_thousand_through_all_that_last(tmp_path: Path) -> None:
+    await _through_all(tmp_path, conversations=10_000)
+
+
+async def _through_all(folder: Path, *, conversations: int) -> None:
+    """From a folder on, where the window only was kept, that and all else."""
+    urls = [url(kind) for kind in ("sqlite", "postgresql", "redis", "disk", "sqlite")]
+    async with open_store(urls[0], folder) as store:
+        await fill(store, conversations=conversations)
+        whole = await seen_in(store)
+        window = await seen_in(store, archive=False)
+    assert len(whole) > conversations * 0.8
+    for source, target in itertools.pairwise(urls):
+        told = await copy(source, target, folder)
+        assert f"{len(whole) - 2} conversations" in told and "counted in the target" in told
+        kept = urls.index(target) < urls.index(urls[3])
+        async with open_store(target, folder) as store:
+            # Not all of it in a sentence, if it should fail.
+            same = await seen_in(store, archive=kept) == (whole if kept else window)
+            assert same, target
+            assert await _blobs(store) == {b"a picture"}
 
 
 async def test_a_folder_keeps_the_window(tmp_path: Path) -> None:
@@ -153,14 +189,17 @@ async def test_a_history_that_is_longer_than_a_save(
         assert await seen_in(store) == expected
 
 
-async def test_ended_anywhere_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+async def test_ended_anywhere_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """Every write to the target fails once, before and after it took effect."""
     monkeypatch.setattr("bots.copying.ROWS", 4)
     async with open_store("sqlite:a.db", tmp_path) as store:
         await fill(store, conversations=4)
         expected = await seen_in(store)
     for after in (False, True):
-        target, failures = f"sqlite:b{after}.db", 0
+        target, failures = url(kind), 0
         for number in range(1, 400):
             with monkeypatch.context() as patch:
                 struck = _fail_at(patch, number, after=after)
@@ -172,7 +211,7 @@ async def test_ended_anywhere_it_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
             if not struck():
                 break
             # The next attempt gets one write further than this one did.
-            (tmp_path / target.removeprefix("sqlite:")).unlink() if number % 3 == 0 else None
+            target = url(kind) if number % 3 == 0 else target
         assert failures > 10
         assert "counted" in told
         async with open_store(target, tmp_path) as store:
@@ -181,19 +220,28 @@ async def test_ended_anywhere_it_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
 
 def _fail_at(patch: pytest.MonkeyPatch, number: int, *, after: bool) -> Callable[[], bool]:
     count = 0
-    write = SQLiteStore._write
 
-    async def failing(self: SQLiteStore, work: Any) -> Any:
+    async def failing(work: Callable[[], Any]) -> Any:
         nonlocal count
         count += 1
         if count == number and not after:
             raise StoreUnavailable("pulled")
-        done = await write(self, work)
+        done = await work()
         if count == number:
             raise StoreUnavailable("pulled")
         return done
 
-    patch.setattr(SQLiteStore, "_write", failing)
+    write, run = SQLiteStore._write, Server.run
+
+    async def writes(self: SQLiteStore, work: Any) -> Any:
+        return await failing(lambda: write(self, work))
+
+    async def runs(self: Server, script: Script, *data: bytes, **given: Any) -> Any:
+        asked = partial(run, self, script, *data, **given)
+        return await (failing(asked) if script.writes else asked())
+
+    patch.setattr(SQLiteStore, "_write", writes)
+    patch.setattr(Server, "run", runs)
     return lambda: count >= number
 
 
@@ -237,7 +285,7 @@ async def test_what_cannot_be_read_is_said_and_the_rest_is_copied(tmp_path: Path
 
 
 async def test_one_store_is_not_two(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="that is one store"):
+    with pytest.raises(ConfigError, match="are one store, not two"):
         await copy("sqlite:a.db", "sqlite:a.db", tmp_path)
 
 

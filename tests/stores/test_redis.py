@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from msgspec.structs import replace
 
 from bots.contracts.store import (
@@ -209,6 +216,19 @@ async def test_what_is_not_as_it_was_stored_is_unreadable(
     with pytest.raises(SnapshotUnreadable, match=what):
         await store.load(ref("t:1"))
     assert len(await listed(store)) == 1
+
+
+async def test_what_is_damaged_is_listed_and_not_written_over(store: RedisStore, url: str) -> None:
+    await store.save(ref("t:1"), rich(), replaces=None)
+    store._known.clear()
+    with behind(url) as redis:
+        redis("HSET", f"s:{redis.id('t:1')}", "updated_at", "?", "next_seq", "?")
+    assert [(each.key, each.updated_at) for each in await listed(store)] == [("t:1", 0)]
+    later = replace(rich(), revision=2**48)
+    with pytest.raises(SnapshotUnreadable, match="t:1: what is stored is damaged"):
+        await store.save(ref("t:1"), later, replaces=2**48 - 1)
+    with pytest.raises(SnapshotUnreadable):
+        await store.load(ref("t:1"))
 
 
 async def test_whole_but_in_the_place_of_another(store: RedisStore, url: str) -> None:
@@ -718,6 +738,66 @@ async def test_a_wrong_password_is_not_shown(mine: Callable[..., Server]) -> Non
     assert "hunter22" not in str(error.value)
     async with RedisStore(url.replace("://", "://ann:right1@")) as store:
         assert "right1" not in store.where + repr(place_of(url))
+
+
+def certificate(folder: Path) -> None:
+    """Of the name localhost, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+
+
+async def test_by_tls(mine: Callable[..., Server], tmp_path: Path) -> None:
+    certificate(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    mine(
+        *("--bind", "127.0.0.1", "--tls-port", str(port), "--tls-auth-clients", "no"),
+        *(
+            "--tls-cert-file",
+            str(tmp_path / "cert.pem"),
+            "--tls-key-file",
+            str(tmp_path / "key.pem"),
+        ),
+        *("--tls-ca-cert-file", str(tmp_path / "cert.pem")),
+    )
+    url = f"rediss://localhost:{port}/3"
+    async with RedisStore(f"{url}?ssl_ca_certs={tmp_path / 'cert.pem'}") as store:
+        await store.save(ref("t:1"), begun(), replaces=None)
+        assert await store.load(ref("t:1")) == begun()
+    with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+        async with RedisStore(url):
+            raise AssertionError
+
+
+async def test_what_was_set_aside_counts_and_shares_are_a_whole(store: RedisStore) -> None:
+    id = await store.blobs.put("t:1", bytes(100_000), "image/png")
+    for key in ("t:1", "t:2"):
+        await store.blobs.put(key, bytes(100_000), "image/png")
+        asked = replace(inbound("in"), blocks=image(id), text="x" * 10_000)
+        await Chat(store, key).update(partial(changes.accept, inbound=asked))
+    before = await store.size()
+    await store.set_aside(ref("t:1"))
+    await store.clear(ref("t:1"))
+    assert before <= await store.size() <= before + 100
+    await store.clear_aside(key="t:1")
+    assert 9_000 < before - await store.size() < 20_000
 
 
 async def test_one_that_is_not_open(url: str) -> None:
