@@ -235,6 +235,7 @@ def _slack(settings: Settings, clock: Clock) -> Adapter:
     :raises ConfigError: a token is missing
     """
     from bots.slack.adapter import SlackAdapter
+    from bots.slack.assistant import Prompt
 
     section = settings.slack
     by_http = section.transport == "http"
@@ -251,6 +252,7 @@ def _slack(settings: Settings, clock: Clock) -> Adapter:
         streaming=section.streaming,
         feedback=section.feedback,
         home=section.home,
+        prompts=[Prompt(each.title, each.message) for each in section.prompts],
         on_unknown_outcome=section.on_unknown_outcome,
         clock=clock,
     )

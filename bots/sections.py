@@ -421,6 +421,29 @@ class TelegramSection(TelegramKeys):
 Key = Annotated[SecretStr, AfterValidator(_check_key)]
 
 
+class PromptSection(Section):
+    """
+    :param title: what people read
+    :param message: what is said for them when they choose it
+    """
+
+    title: Annotated[str, StringConstraints(min_length=1, max_length=75)]
+    message: Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
+
+
+PROMPTS: Final = (
+    PromptSection(title="What can you do?", message="What can you do for me?"),
+    PromptSection(
+        title="Help me write",
+        message="Help me write a message. Ask me first what it is about, and who it is for.",
+    ),
+    PromptSection(
+        title="Explain something",
+        message="Explain something to me in simple words. Ask me first what.",
+    ),
+)
+
+
 class SlackSection(Section):
     """Slack is used when `bot_token` is there, or `client_id`: then anybody may install the app,
     and each workspace has a token of its own.
@@ -438,6 +461,7 @@ class SlackSection(Section):
         elsewhere, by edits only, or not at all
     :param feedback: below an answer are two buttons: whether it was good
     :param home: what stands on the app's home tab, in Slack's marks; empty: a sentence of ours
+    :param prompts: with `agent_view`: what is suggested to who has said nothing yet
     :param on_unknown_outcome: what to do when it is unknown whether a message was sent, and a
         missing scope keeps us from looking
     :param on_uninstall: what becomes of what was said in a workspace that takes the app out
@@ -458,6 +482,7 @@ class SlackSection(Section):
     streaming: Literal["auto", "edit", "off"] = "auto"
     feedback: bool = False
     home: Annotated[str, StringConstraints(max_length=3_000)] = ""
+    prompts: Annotated[tuple[PromptSection, ...], Field(max_length=4)] = PROMPTS
     on_unknown_outcome: Literal["resend", "hold"] = "resend"
     tools: tuple[str, ...] | None = None
     chat_tools: dict[str, tuple[str, ...]] = {}

@@ -193,8 +193,9 @@ class Slack(People, Record):
         app.events = frozenset(settings.get("event_subscriptions", {}).get("bot_events", ()))
         commands = manifest.get("features", {}).get("slash_commands", ())
         app.commands = frozenset(each["command"] for each in commands)
-        pages = manifest.get("features", {}).get("app_home", {})
-        app.home = bool(pages.get("home_tab_enabled"))
+        features = manifest.get("features", {})
+        app.home = bool(features.get("app_home", {}).get("home_tab_enabled"))
+        app.agent = "agent_view" in features
         for grant in self._world.grants.values():
             if grant.kind == "bot":
                 grant.scopes = app.scopes

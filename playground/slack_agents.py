@@ -119,6 +119,8 @@ def set_suggested_prompts(world: World, grant: Grant, given: Json) -> Json:
         raise Refused("invalid_arguments")
     if not all(isinstance(p, dict) and p.get("title") and p.get("message") for p in prompts):
         raise Refused("invalid_arguments")
+    if given.get("thread_ts") and world.app.agent:
+        return {}  # of an agent that is not shown, and not said to be wrong
     world.prompts[team.id, channel.id, given.get("thread_ts")] = prompts
     world.tell("prompts", {"channel": channel.id, "prompts": prompts})
     return {}

@@ -39,6 +39,7 @@ class App:
     `scopes` are those that its bot tokens get, None for all there are; `events` those that it
     subscribes to, by the names of a manifest (`message.im`, `app_mention`), None for all.
     `commands` are the slash commands that exist, None for any. `home`: it has a home tab.
+    `agent`: it has the agent view, not the older one of assistants.
     """
 
     id: str
@@ -54,6 +55,7 @@ class App:
     redirect_urls: tuple[str, ...] = ()
     rotation: bool = False
     home: bool = True
+    agent: bool = False
 
 
 @dataclass(eq=False, slots=True)

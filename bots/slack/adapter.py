@@ -14,6 +14,7 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
+from bots.slack.assistant import Assistant, Prompt
 from bots.slack.distribution import Distribution
 from bots.slack.hearing import Hearing
 from bots.slack.home import Home
@@ -70,6 +71,7 @@ class SlackAdapter:
         by edits (`auto`), by edits only (`edit`), or not at all (`off`)
     :param feedback: below an answer are two buttons: whether it was good
     :param home: what stands on the app's page, in Slack's marks; empty: a sentence of ours
+    :param prompts: what an app that shows as an agent suggests to ask; at most four
     :param on_unknown_outcome: what to do with what may have been sent when we cannot look
     :param send_timeout: seconds to wait for Slack's answer
     :param connect_seconds: after which a connection that does not come about is given up
@@ -88,6 +90,7 @@ class SlackAdapter:
         streaming: Streaming = "auto",
         feedback: bool = False,
         home: str = "",
+        prompts: Sequence[Prompt] = (),
         on_unknown_outcome: OnUnknownOutcome = "resend",
         send_timeout: float = SEND_SECONDS,
         connect_seconds: float = CONNECT_SECONDS,
@@ -116,6 +119,7 @@ class SlackAdapter:
         self._feedback = feedback
         self._streams = streaming == "auto"
         self._home = home
+        self._prompts = tuple(prompts)
         self._pages: Pages | None = None
         self._on_unknown_outcome = on_unknown_outcome
         self._opened: tuple[Wires, Hearing] | None = None
@@ -284,7 +288,13 @@ class SlackAdapter:
             home = Home(wires, self._rules, self._home)
             home.pages = self._pages
             hearing = Hearing(
-                wires, self._rules, self._signing_secret, self._clock, erase=erase, home=home
+                wires,
+                self._rules,
+                self._signing_secret,
+                self._clock,
+                erase=erase,
+                home=home,
+                assistant=Assistant(wires, self._rules, self._prompts),
             )
             self._opened = wires, hearing
         return self._opened

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,8 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 
 from bots.slack import wire
 from bots.slack.acts import Hint
+from bots.slack.assistant import Assistant
+from bots.slack.beside import Beside
 from bots.slack.departures import departed, farewells
 from bots.slack.failures import why
 from bots.slack.home import Home
@@ -39,7 +42,6 @@ from core.feedback import Opinion
 from core.messages import Inbound
 
 DECLINE_SECONDS: Final = 20.0
-MAX_DECLINES: Final = 64
 REMEMBERED: Final = 10_000
 REFUSAL: Final = "refusal"  # the name of a message that is no part of an outbox
 
@@ -65,9 +67,11 @@ class Hearing:
         *,
         erase: bool,
         home: Home,
+        assistant: Assistant,
     ) -> None:
         self._wires = wires
         self.home = home
+        self._assistant = assistant
         self._rules = rules
         self._app = wire.bolt(wires.web, signing_secret, self._authorize, self._hear)
         _catch_all(self._app)
@@ -75,7 +79,7 @@ class Hearing:
         self._erase = erase
         self.intake: Intake | None = None
         self.event: float | None = None
-        self._beside: set[asyncio.Task[None]] = set()
+        self._beside = Beside()
         self._fresh: dict[str, None] = {}
 
     def is_fresh(self, inbound_id: str) -> bool:
@@ -85,10 +89,8 @@ class Hearing:
         return fresh
 
     async def close(self) -> None:
-        beside = list(self._beside)
-        for task in beside:
-            task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        await self._beside.close()
+        await self._assistant.close()
         await self.home.close()
 
     # ------------------------------------------------------------------ the two transports
@@ -134,6 +136,8 @@ class Hearing:
         if isinstance(taken, Opened):
             if taken.tab == HOME:
                 self.home.show(taken)
+            elif self.home.knows(taken):
+                self._assistant.opened(taken)
             return BoltResponse(status=_OK, body="")
         if isinstance(taken, Reset):
             return await self._reset(taken)
@@ -143,6 +147,7 @@ class Hearing:
         if slash and isinstance(acceptance, Refused):
             return _said_to_them(acceptance.reply or "")
         self._tell(inbound, acceptance, request.body)
+        self._assistant.heard(inbound, acceptance)
         return BoltResponse(status=_OK, body="")
 
     async def _keep(self, opinion: Opinion) -> BoltResponse:
@@ -228,10 +233,7 @@ class Hearing:
         refused = acceptance if isinstance(acceptance, Refused) else None
         if refused is None or not (refused.reply or refused.over):
             return
-        if len(self._beside) < MAX_DECLINES:
-            task = asyncio.create_task(self._decline(inbound, refused, body))
-            self._beside.add(task)
-            task.add_done_callback(self._beside.discard)
+        self._beside.do(partial(self._decline, inbound, refused, body))
 
     async def _decline(self, inbound: Inbound, refused: Refused, body: object) -> None:
         to = address(inbound.key, self._rules.account)

@@ -52,6 +52,10 @@ class Home:
         self._wanted: dict[tuple[str, str], _Wanted] = {}
         self._making: dict[tuple[str, str], asyncio.Task[None]] = {}
 
+    def knows(self, opened: Opened) -> bool:
+        """Whether they may speak, as far as anybody can say here."""
+        return self.pages is None or self.pages.lets_in(opened.sender)
+
     def show(self, opened: Opened, note: str = "") -> None:
         """By and by. Of one person one page is made at a time, and the last that was wanted is the
         one that stays.

@@ -19,7 +19,10 @@ from tests.bots.slack.world import RULES
 # What Slack's reference of the methods says that each needs; of a token of the app, none of these.
 METHODS: Final = {
     "apps_connections_open": set[str](),
+    "agents_sessions_setStatus": {"chat:write"},
     "assistant_threads_setStatus": {"assistant:write"},
+    "assistant_threads_setSuggestedPrompts": {"assistant:write"},
+    "assistant_threads_setTitle": {"assistant:write"},
     "auth_test": set[str](),
     "chat_appendStream": {"chat:write"},
     "chat_delete": {"chat:write"},
