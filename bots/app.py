@@ -27,6 +27,7 @@ from bots.models import build_client
 from bots.pairing import invitation, links
 from bots.plugins import load_adapter, load_command, load_transcriber
 from bots.refusals import Refusal, note
+from bots.retention import build_rules
 from bots.service import service
 from bots.settings import Settings
 from bots.spending import build_spending
@@ -49,6 +50,7 @@ from core.mcp import Servers
 from core.messages import Inbound
 from core.pages import Pages
 from core.phrases import Wording
+from core.retention import Retention
 from core.seal import keys_of
 from core.store import BotStore, Notes
 from core.tools import Tool
@@ -451,6 +453,10 @@ class _Program:
         for adapter in adapters:
             if isinstance(adapter, ShowsPages):
                 adapter.show_pages(pages)
+        rules = None if console else build_rules(settings)
+        self._retention = rules and Retention(
+            store, self._conversations.ref, clock, rules, forget=self._conversations.forget
+        )
         self._health = Health(store, self._conversations.ref, adapters, clock)
         self._metrics = (
             Metrics(self._engine.depth, self._health.look, spending.prices.currency)
@@ -484,6 +490,9 @@ class _Program:
             ]
             warming = asyncio.create_task(self._client.warm(self._agent.provider), name="warming")
             warming.add_done_callback(lambda _: spare_what_stays())
+            beside = [warming]
+            if self._retention:
+                beside.append(asyncio.create_task(self._retention.run(), name="retention"))
             stopping = asyncio.create_task(stop.wait(), name="stop")
             emit("running", adapters=",".join(adapter.name for adapter in self._adapters))
             try:
@@ -496,9 +505,9 @@ class _Program:
                 await self._note_refusals(intake)
                 return self._exit_code(engine, intake, stop)
             finally:
-                for task in (*intake, stopping, warming, *menus):
+                for task in (*intake, stopping, *beside, *menus):
                     task.cancel()
-                await asyncio.gather(*intake, stopping, warming, *menus, return_exceptions=True)
+                await asyncio.gather(*intake, stopping, *beside, *menus, return_exceptions=True)
                 await self._engine.drain(self._settings.engine.drain_seconds)
                 await asyncio.gather(engine, return_exceptions=True)
                 emit("stopped")

@@ -408,6 +408,24 @@ def forget(key: str | None, sender: str | None, yes: bool, config_path: Path | N
     _print(settings, lambda settings: forget_it(settings, key, sender))
 
 
+@sessions.command()
+@click.option("--dry-run", is_flag=True, help="Say what would go; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@config_option
+def expire(dry_run: bool, yes: bool, config_path: Path | None) -> None:
+    """Delete what is older than [retention] says, or has no room.
+
+    The bot does it by itself, once a day. Here it is done at once, and also in the free space of
+    the file; the bot must not be running. --dry-run works beside it.
+    """
+    from bots.retention import expire as expire_old
+
+    settings = _settings(config_path)
+    if not (dry_run or yes):
+        click.confirm("Delete what is old? --dry-run says what that is.", abort=True)
+    _print(settings, lambda settings: expire_old(settings, dry=dry_run))
+
+
 @cli.command()
 @click.option(
     "--by",

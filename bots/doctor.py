@@ -17,6 +17,7 @@ import msgspec
 from bots.models import build_client
 from bots.plugins import load_adapter, load_transcriber
 from bots.refusals import Refusal, read
+from bots.retention import build_rules
 from bots.secrets import redacting
 from bots.sections import AnthropicSection, OpenAISection
 from bots.settings import Settings
@@ -129,6 +130,7 @@ def _config(settings: Settings, config_path: Path | None) -> Iterator[Finding]:
         except ConfigError as error:
             yield _wrong("media", str(error), CONFIG, "correct [media] transcriber, or the file")
     yield from _budget(settings)
+    yield from _retention(settings)
     if not (settings.telegram.each() or settings.slack.is_used or settings.adapters):
         hint = "set TELEGRAM_BOT_TOKEN in .env; `chinwag chat` works without"
         yield _well("config", "no platform is configured", hint)
@@ -142,6 +144,18 @@ def _budget(settings: Settings) -> Iterator[Finding]:
         return
     if lines:
         yield _well("budget", "; ".join(lines))
+
+
+def _retention(settings: Settings) -> Iterator[Finding]:
+    try:
+        rules = build_rules(settings)
+    except ConfigError as error:
+        yield _wrong("retention", str(error), CONFIG, "docs/operations.md says what counts what")
+        return
+    if rules is not None:
+        ages = {"days": rules.days, "megabytes": rules.megabytes, "usage_days": rules.usage_days}
+        said = ", ".join(f"{name} {most:,}" for name, most in ages.items() if most is not None)
+        yield _well("retention", said, "`chinwag sessions expire --dry-run` says what would go")
 
 
 # --- tools ------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ _SENDS: Final = {
     "send.gone": "gone",
     "send.failed": "failed",
 }
+_EXPIRED: Final = ("conversations", "messages", "usage", "aside", "blobs")
 _ACCEPTED: Final = ("accepted", "duplicate", "refused")
 
 
@@ -105,6 +106,9 @@ class Metrics:
         self._contact = gauge(
             "seconds_since_contact", "Since a platform last answered us or came to us.", "adapter"
         )
+        self._expired = counter("expired", "What went by its age or for want of room.", "what")
+        self._stored = gauge("stored_bytes", "What is stored, where [retention] megabytes is set.")
+        self._full = gauge("retention_full", "1 when no more can go, and it is still too much.")
         self._look = look
         # When each turn began, by its execution, and what has become of it so far.
         self._open: OrderedDict[str, tuple[float, str]] = OrderedDict()
@@ -131,6 +135,12 @@ class Metrics:
             self._took("tool", fields)
         elif name == "model.again":
             self._again.inc()
+        elif name == "retention":
+            for what in _EXPIRED:
+                self._expired.labels(what).inc(fields[what])
+        elif name in ("retention.room", "retention.full"):
+            self._stored.set(fields["bytes"])
+            self._full.set(name == "retention.full")
         elif name == "started":
             self._open[str(fields["execution"])] = (time.monotonic(), "abandoned")
             if len(self._open) > MOST_OPEN:

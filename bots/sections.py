@@ -326,6 +326,18 @@ class StoreSection(Section):
     url: Annotated[str, StringConstraints(pattern=A_SCHEME)] = "sqlite:chinwag.db"
 
 
+class RetentionSection(Section):
+    """What goes by itself; see `core.retention`. None: nothing does.
+
+    :param days: without a word. No less than a platform may take to bring a message once more
+    :param usage_days: no less than what a budget for a month counts
+    """
+
+    days: Annotated[int, Field(ge=2)] | None = None
+    megabytes: Count | None = None
+    usage_days: Annotated[int, Field(ge=62)] | None = None
+
+
 class MediaSection(Section):
     """Files that people send.
 
@@ -628,6 +640,7 @@ class Settings(BaseSettings):
     access: AccessSection = AccessSection()
     budget: BudgetSection = BudgetSection()
     store: StoreSection = StoreSection()
+    retention: RetentionSection = RetentionSection()
     http: HttpSection = HttpSection()
     media: MediaSection = MediaSection()
     telegram: TelegramSection = TelegramSection()

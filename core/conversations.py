@@ -184,6 +184,10 @@ class Conversations:
         snapshot, _ = await self._snapshots.update(key, lambda before: before and change(before))
         return snapshot
 
+    def forget(self, key: str) -> None:
+        """Somebody has changed it in the store, beside us: what is in memory is old."""
+        self._snapshots.forget(key)
+
     # ------------------------------------------------------------------ hops 3 and 4
 
     async def accept(self, inbound: Inbound) -> Acceptance:

@@ -45,6 +45,8 @@ from core.forget import forget
 from core.history import begins_exchange
 from core.memory import BOT_MEMORY, ConversationMemory
 from core.messages import Inbound, Message, Outbound, Role, Sender, encode_blocks, text_block
+from core.retention import DAY as DAYS
+from core.retention import Retention, Rules
 from core.snapshot import Overheard, Pending, Sent, Snapshot, Suspension, Turn, Usage, stored
 from core.snapshots import Snapshots
 from core.store import Blob, BotStore, SessionRef, SessionStore, Summary
@@ -208,6 +210,19 @@ def image(*ids: str) -> Raw:
             for id in ids
         ]
     )
+
+
+class _StoppedClock(SystemClock):
+    """It is this moment, and nobody sleeps."""
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+
+    def now(self) -> int:
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
 
 
 class Chat:
@@ -1092,6 +1107,42 @@ class StoreContract(SessionStoreContract):
         assert await store.size("t:1") < before
         value = await chat.turn(SHORT)
         assert await store.load(ref("t:1")) == stored(value)
+
+    async def test_what_is_old_or_has_no_room_goes(self, store: BotStore) -> None:
+        now = SystemClock().now()
+        clock = _StoppedClock(now)
+
+        async def talk(key: str, days: int, words: str = "fine", turns: int = 8) -> Snapshot:
+            chat = Chat(store, key)
+            for _ in range(turns):
+                await chat.turn(SHORT, words)
+            value = await chat.update(lambda value: replace(value, updated_at=now - days * DAYS))
+            return value
+
+        await talk("t:old", 40)
+        # Its rows are of long ago all the same.
+        live = await talk("t:live", 1)
+        held = await talk("t:asked", 40)
+        held = await Chat(store, "t:asked").update(
+            lambda value: changes.accept(replace(value, updated_at=held.updated_at), inbound("in"))
+        )
+        gone = await Retention(store, ref, clock, Rules(days=30)).once()
+        rows = live.messages[0].seq - 1 if self.keeps_archive else 0
+        assert (gone.conversations, gone.unfinished) == (1, 1)
+        assert [each.key for each in await listed(store)] == ["t:asked", "t:live"]
+        assert await store.load(ref("t:asked")) == held
+        value = await store.load(ref("t:live"))
+        assert value is not None and value.messages == live.messages
+        if self.keeps_archive:
+            assert gone.messages == rows + (live.next_seq - 1)
+            left = await seqs(store, "t:live")
+            assert left == [row.seq for row in reversed(live.messages)]
+        for number in range(12):
+            await talk(f"t:{number:02}", 20 - number, "x" * 100_000, turns=2)
+        gone = await Retention(store, ref, clock, Rules(megabytes=1)).once()
+        assert await store.size() <= 1_000_000 and gone.conversations >= 6
+        left_keys = [each.key for each in await listed(store) if each.key[2].isdigit()]
+        assert left_keys == [f"t:{number:02}" for number in range(12)][-len(left_keys) :]
 
     async def test_of_what_is_forgotten_no_byte_is_left(
         self, store: BotStore, tmp_path: Path

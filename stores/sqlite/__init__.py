@@ -185,6 +185,8 @@ class SQLiteStore:
 
     async def remove(self, ref: SessionRef, *, replaces: int) -> None:
         await self._write(lambda database: save.remove_one(database, ref.key, replaces))
+        # Each by itself: to overwrite them takes long. What a crash leaves, a sweep finds.
+        await self.blobs.end_orphans(ref.key)
 
     async def size(self, key: str | None = None) -> int:
         return await self._read(lambda database: size.of(database, key))

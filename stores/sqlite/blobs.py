@@ -61,6 +61,12 @@ class SQLiteBlobs:
     async def get(self, id: str) -> Blob | None:
         return await self._read(lambda database: _get(database, id))
 
+    async def end_orphans(self, key: str) -> None:
+        """All uses of a conversation that is not there any more."""
+        before = self._clock.now() + 1
+        for id in await self._read(partial(uses, key=key)):
+            await self._write(partial(_end_orphan, use=(key, id), before=before))
+
     async def sweep(self, before: int) -> int:
         ended, after = 0, ("", "")
         while page := await self._read(partial(_page, after=after)):

@@ -290,14 +290,14 @@ def clear(database: sqlite3.Connection, key: str) -> None:
 
 
 def remove_one(database: sqlite3.Connection, key: str, revision: int) -> None:
-    """
+    """All of it but its blobs.
+
     :raises StaleSnapshot: another revision is stored, or none; nothing was written
     """
     was = stored(database, key)
     if was is None or was.revision != revision:
         there = was.revision if was else None
         raise StaleSnapshot(f"{key}: revision {there} is stored, not {revision}")
-    blobs.end_all(database, key)
     remove(database, was)
 
 

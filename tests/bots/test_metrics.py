@@ -137,6 +137,22 @@ async def test_a_turn_without_an_outcome_was_abandoned(metrics: Metrics) -> None
     }
 
 
+async def test_what_went_by_itself(metrics: Metrics) -> None:
+    with listening(metrics):
+        went = {"conversations": 3, "messages": 40, "usage": 5, "aside": 0, "blobs": 1}
+        for _ in range(2):
+            emit("retention", **went, unfinished=2, undelivered=0, unreadable=0, longest_ms=7)
+        emit("retention.full", bytes=2_000_000, limit=1_000_000, before=3_000_000)
+        full = await samples(metrics)
+        emit("retention.room", bytes=900_000, limit=1_000_000, before=2_000_000)
+        room = await samples(metrics)
+    assert full["chinwag_expired_total what=conversations"] == 6
+    assert full["chinwag_expired_total what=messages"] == 80
+    assert full["chinwag_expired_total what=blobs"] == 2
+    assert (full["chinwag_stored_bytes"], full["chinwag_retention_full"]) == (2_000_000, 1)
+    assert room["chinwag_stored_bytes"] == 900_000 and "chinwag_retention_full" not in room
+
+
 async def test_turns_that_lost_their_end_are_forgotten(metrics: Metrics) -> None:
     with listening(metrics):
         for number in range(MOST_OPEN + 5):

@@ -226,7 +226,7 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
         (
             "[zebra]",
             "[zebra] is not a section; there are [agent], [tools], [memory], [access], [budget],"
-            " [store], [http], [media],"
+            " [store], [retention], [http], [media],"
             " [telegram], [slack], [encryption], [anthropic], [openai], [bedrock], [vertex],"
             " [foundry], [engine],"
             " [telemetry], [log], [commands], [adapters], [mcp]",
