@@ -178,7 +178,7 @@ def one_line(ran: subprocess.CompletedProcess[str], code: int) -> str:
         ("[agent]\nmodle = 'x'", "config.toml: [agent] modle: no such key; did you mean model?"),
         ("[acess]\nopen = true", "config.toml: [acess] is not a section; did you mean [access]?"),
         ("[engine]\nconcurrency = 'many'", "[engine] concurrency: want a whole number"),
-        ("[store]\nurl = 'redis:x'", "[store] url: no store is called 'redis'"),
+        ("[store]\nurl = 'nowhere:x'", "[store] url: no store is called 'nowhere'"),
         ("[agent", "config.toml: not TOML"),
         ("[agent]\ntools = ['tools.py:clock']", "tools.py: no such file"),
         ("[adapters.irc]\nuse = 'irc.py:IRC'", "irc.py: no such file"),
