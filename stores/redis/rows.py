@@ -85,6 +85,7 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
     :param seen: checksum of the ids seen
     :param seen_before: of all of them but the last
     :param seen_then: of all of them but the first
+    :param crc: of the head
     """
 
     fields: tuple[str | bytes, ...]
@@ -93,6 +94,7 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
     seen: int
     seen_before: int
     seen_then: int
+    crc: str
 
 
 _decode_head: Final = msgspec.json.Decoder(_Head).decode
@@ -110,6 +112,7 @@ def take_apart(key: str, snapshot: Snapshot) -> Parts:
         head, bodies = _shed(bare, rows, len(steps), SHORT)
     ids = snapshot.seen
     seen = checksum(ids)
+    crc = str(head_checksum(key, head, seen))
     outside = _without(((1, snapshot.next_seq - 1),), snapshot.spans)
     return Parts(
         (
@@ -123,13 +126,14 @@ def take_apart(key: str, snapshot: Snapshot) -> Parts:
             *("seen", str(seen)),
             *("seen_then", str(checksum(ids[1:]))),
             *("head", head),
-            *("crc", str(head_checksum(key, head, seen))),
+            *("crc", crc),
         ),
         bodies,
         _without(snapshot.erase, rows),
         seen,
         checksum(ids[:-1]),
         checksum(ids[1:]),
+        crc,
     )
 
 

@@ -27,6 +27,8 @@ class Known(NamedTuple):
     :param seen: checksum of the ids seen
     :param seen_then: of those that stay when one more pushes the first out
     :param bodies: digests of the long texts
+    :param crc: of its head. A server that has lost what it said was stored may hold another value
+        of the same revision, which somebody else has saved since
     """
 
     id: str
@@ -36,6 +38,7 @@ class Known(NamedTuple):
     seen_then: int | None = None
     bodies: frozenset[str] = frozenset()
     unfinished: bool | None = None
+    crc: str = ""
 
 
 _NOTHING: Final = frozenset[str]()
@@ -64,6 +67,7 @@ async def save(
             key=key,
             id=known.id,
             replaces="" if replaces is None else str(replaces),
+            crc=known.crc,
             write=written(parts, snapshot, known),
             rewritten=_rows(known.id, snapshot.rewritten),
             turned=snapshot.unfinished != known.unfinished,
@@ -113,6 +117,7 @@ def known_of(id: str, snapshot: Snapshot, parts: Parts) -> Known:
         parts.seen_then,
         frozenset(parts.bodies) if parts.bodies else _NOTHING,
         snapshot.unfinished,
+        parts.crc,
     )
 
 
@@ -126,6 +131,7 @@ def known_from(stored: Stored, snapshot: Snapshot) -> Known:
         checksum(snapshot.seen[1:]),
         frozenset(stored.bodies) if stored.bodies else _NOTHING,
         snapshot.unfinished,
+        stored.crc.decode(),
     )
 
 

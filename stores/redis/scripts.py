@@ -351,8 +351,13 @@ local id = call('HGET', P .. 'ids', a.key)
 if a.replaces == '' then
   if id then return {'stale', meta[2]} end
   id = a.id
-elseif id ~= a.id or call('HGET', P .. 's:' .. id, 'revision') ~= a.replaces then
+elseif id ~= a.id then
   return {'stale', meta[2]}
+else
+  local found = call('HMGET', P .. 's:' .. id, 'revision', 'crc')
+  if found[1] ~= a.replaces or (a.crc ~= '' and found[2] ~= a.crc) then
+    return {'stale', meta[2]}
+  end
 end
 local rows = P .. 'r:' .. id
 

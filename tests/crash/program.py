@@ -23,6 +23,7 @@ from core.snapshot import Snapshot
 from core.store import SessionRef
 from playground.claude import Claude
 from playground.telegram import TOKEN, Chat, Person, Telegram
+from stores.redis import RedisStore
 from stores.sqlite import SQLiteStore
 
 PATIENCE: Final = 30.0
@@ -234,8 +235,12 @@ class World:
             self.died()
             await self.start()
 
+    def stored(self) -> SQLiteStore | RedisStore:
+        """Where the program stores, to look into it."""
+        return SQLiteStore(self.folder / "chinwag.db", read_only=True)
+
     async def _unfinished(self) -> list[str]:
-        async with SQLiteStore(self.folder / "chinwag.db", read_only=True) as store:
+        async with self.stored() as store:
             return [key async for key in store.unfinished()]
 
     async def quiet(self) -> None:
@@ -262,7 +267,7 @@ class World:
 
     async def snapshot(self, key: str) -> Snapshot:
         """What is stored; the program must not be running."""
-        async with SQLiteStore(self.folder / "chinwag.db", read_only=True) as store:
+        async with self.stored() as store:
             snapshot = await store.load(SessionRef(key=key))
             assert await store.check() == []
         assert snapshot is not None

@@ -719,6 +719,23 @@ async def test_saves_that_the_server_has_lost_are_told(mine: Callable[..., Serve
         await store.save(ref("t:1"), begun(2), replaces=1)
 
 
+async def test_the_same_revision_of_something_else_is_stale(url: str) -> None:
+    """A server has lost a save that one worker made, and another has saved since."""
+    async with RedisStore(url, shared=True) as one, RedisStore(url, shared=True) as two:
+        await one.save(ref("t:1"), begun(1), replaces=None)
+        with behind(url) as redis:
+            name = f"s:{redis.id('t:1')}"
+            before = redis("DUMP", name)
+            await one.save(ref("t:1"), replace(begun(2), model="lost"), replaces=1)
+            redis("RESTORE", name, 0, before, "REPLACE")
+        assert await two.load(ref("t:1")) == begun(1)
+        await two.save(ref("t:1"), replace(begun(2), model="kept"), replaces=1)
+        with pytest.raises(StaleSnapshot):
+            await one.save(ref("t:1"), replace(begun(3), model="lost"), replaces=2)
+        assert await one.load(ref("t:1")) == replace(begun(2), model="kept")
+        await one.save(ref("t:1"), replace(begun(3), model="kept"), replaces=2)
+
+
 async def test_where_nobody_listens(tmp_path: Path) -> None:
     for url in (f"unix://ann:hunter22@{tmp_path}/nobody", "redis://ann:hunter22@localhost:1/0"):
         with pytest.raises(StoreUnavailable) as error:
