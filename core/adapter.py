@@ -249,6 +249,19 @@ class KnowsMembers(Protocol):
 
 
 @runtime_checkable
+class KnowsNames(Protocol):
+    """What an adapter has besides when messages in rooms come without the name of their author."""
+
+    async def name_of(self, key: str, sender_id: str) -> str:
+        """As others there read it. Empty: it cannot be found out now. Quick: seconds, and
+        remembered for minutes.
+
+        :param sender_id: `Sender.id`
+        """
+        ...
+
+
+@runtime_checkable
 class SendsFiles(Protocol):
     """What an adapter has besides when its platform takes files. Others are given text instead."""
 

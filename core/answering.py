@@ -140,7 +140,7 @@ class Answering:
             while True:
                 before = await self._snapshots.load(key)
                 await fetching.fetch(self.next_ones(before) if before else ())
-                summary = await self._summary(key, adapter, purse, fetching.contents)
+                summary = await self._summary(key, adapter, purse, fetching)
                 again = await self._start(key, adapter, execution, purse, summary, fetching)
                 if again is not _UNFETCHED:
                     return again
@@ -166,7 +166,7 @@ class Answering:
             if unfetched:
                 # It came while the files of those before it were fetched.
                 return before
-            after = self._started(before, adapter, execution, summary, fetching.contents)
+            after = self._started(before, adapter, execution, fetching, summary)
             if after is before or after.turn is None:
                 return after
             if after.turn.attempt <= MAX_ATTEMPTS:
@@ -204,11 +204,12 @@ class Answering:
         before: Snapshot,
         adapter: Adapter,
         execution: str,
+        fetching: Fetching,
         summary: NewSummary | None = None,
-        contents: changes.Contents = {},  # noqa: B006 (never changed)
     ) -> Snapshot:
+        waiting = changes.brought(self._expired(before, adapter), fetching.contents)
         return changes.start(
-            changes.brought(self._expired(before, adapter), contents),
+            changes.named(waiting, fetching.names),
             execution=execution,
             now=self._clock.now(),
             memory=self._agent.memory,
@@ -219,7 +220,7 @@ class Answering:
         )
 
     async def _summary(
-        self, key: str, adapter: Adapter, purse: Purse, contents: changes.Contents
+        self, key: str, adapter: Adapter, purse: Purse, fetching: Fetching
     ) -> NewSummary | None:
         """Of what will have no room when the turn starts. Stored by the save that starts it."""
         if self._agent.memory.strategy != "summary":
@@ -227,7 +228,7 @@ class Answering:
         before = await self._snapshots.load(key)
         if before is None or before.turn is not None:
             return None
-        planned = self._started(before, adapter, "planned", None, contents)
+        planned = self._started(before, adapter, "planned", fetching)
         if planned.turn is None:
             return None
         purse.sender = _asked(planned, planned.turn).sender.id

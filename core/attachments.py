@@ -21,6 +21,7 @@ from core.clock import Clock
 from core.errors import NotFetched, TryLater
 from core.events import emit, trouble
 from core.messages import Attachment, Inbound, clean, cut, decode_blocks, text_block
+from core.names import names_of
 from core.quoted import closing, inert, opening
 from core.results import (
     MAX_CHARACTERS,
@@ -85,7 +86,7 @@ class OpensNothing:
 
 
 class Fetching:
-    """Fetches what the messages of one turn bring.
+    """Fetches what the messages of one turn bring, and what those who wrote them are called.
 
     :param keep: keeps bytes beside the history; None: they stay in the blocks
     :param everybody: shared by all turns: how many files are in memory at the same time
@@ -116,12 +117,14 @@ class Fetching:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._everybody = everybody or asyncio.Semaphore(ALL_AT_ONCE)
         self.contents: dict[str, Sequence[Block]] = {}
+        self.names: dict[str, str] = {}
 
     async def fetch(self, messages: Sequence[Inbound]) -> None:
-        """Those that are not in `contents` yet are, afterwards.
+        """Those that are not in `contents` yet are, afterwards; in `names` those that can be had.
 
         :raises StoreError: they could not be kept
         """
+        self.names |= await names_of(self._key, self._adapter, messages)
         new = [each for each in messages if each.attachments and each.id not in self.contents]
         if not new:  # as in most turns
             return

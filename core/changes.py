@@ -168,6 +168,24 @@ def brought(snapshot: Snapshot, contents: Contents) -> Snapshot:
     return snapshot if inbox == snapshot.inbox else replace(snapshot, inbox=inbox)
 
 
+def named(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
+    """Who waits without a name has one, as far as it is known.
+
+    :param names: by `Sender.id`
+    """
+    if not names:
+        return snapshot
+    inbox = tuple(_named(inbound, names) for inbound in snapshot.inbox)
+    return snapshot if inbox == snapshot.inbox else replace(snapshot, inbox=inbox)
+
+
+def _named(inbound: Inbound, names: Mapping[str, str]) -> Inbound:
+    name = names.get(inbound.sender.id)
+    if inbound.sender.name or not name:
+        return inbound
+    return replace(inbound, sender=replace(inbound.sender, name=name))
+
+
 def _brought(inbound: Inbound, contents: Contents) -> Inbound:
     blocks = contents.get(inbound.id)
     if blocks is None or not inbound.attachments:

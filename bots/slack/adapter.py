@@ -19,7 +19,7 @@ from bots.slack.distribution import Distribution
 from bots.slack.hearing import Hearing
 from bots.slack.home import Home
 from bots.slack.intake import Intake
-from bots.slack.keys import address, is_ts
+from bots.slack.keys import address, is_theirs, is_ts, person_of
 from bots.slack.live import Growing, Status, Streaming
 from bots.slack.oauth import routes as install_routes
 from bots.slack.place import Place
@@ -242,6 +242,19 @@ class SlackAdapter:
         if token is None:
             raise NotFetched("the app is not installed in that workspace any more")
         return await self._wires.files.fetch(attachment, token)
+
+    async def is_admin(self, key: str, sender_id: str) -> bool | None:
+        to, person = address(key, self._rules.account), person_of(sender_id)
+        if to is None or person is None:
+            return None
+        return is_theirs(key) or await self._wires.people.may_decide(to, *person)
+
+    async def name_of(self, key: str, sender_id: str) -> str:
+        to, person = address(key, self._rules.account), person_of(sender_id)
+        if to is None or person is None:
+            return ""
+        _, user = person
+        return await self._wires.people.name_of(to.team, user)
 
     def live(self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing) -> Live:
         to = address(key, self._rules.account)

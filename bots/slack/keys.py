@@ -82,3 +82,19 @@ def address(key: str, account: str | None) -> Address | None:
         case ("slack-user", (team, channel, user)) if is_id(team) and is_id(channel):
             return Address(team, channel) if is_id(user) else None
     return None
+
+
+def is_theirs(key: str) -> bool:
+    """Whether the history is one person's alone: in direct messages, and with a scope of their
+    own."""
+    parsed = SessionKey.parse(key)
+    if parsed is None:
+        return False
+    return parsed.scope in (DM, USER) or parsed.parts[1].startswith("D")
+
+
+def person_of(sender_id: str) -> tuple[str, str] | None:
+    """Team and user of a `Sender.id` of Slack's."""
+    platform, _, rest = sender_id.partition(":")
+    team, _, user = rest.partition("/")
+    return (team, user) if platform == "slack" and is_id(team) and is_id(user) else None

@@ -20,8 +20,10 @@ NEEDED: Final = (
     "im:history",
     "mpim:history",
 )
-# Beside that: to read and send files, the slash commands, and a status while it is at work.
-SCOPES: Final = tuple(sorted((*NEEDED, "assistant:write", "commands", "files:read", "files:write")))
+# Beside that: to read and send files, the slash commands, a status while it is at work, and what
+# people are called and who of them runs the workspace.
+_MORE: Final = ("assistant:write", "commands", "files:read", "files:write", "users:read")
+SCOPES: Final = tuple(sorted((*NEEDED, *_MORE)))
 EVENTS: Final = (
     "app_home_opened",
     "app_mention",

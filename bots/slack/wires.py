@@ -7,6 +7,7 @@ from bots.slack.distribution import Distribution
 from bots.slack.files import Files
 from bots.slack.keys import Address
 from bots.slack.oauth import Flow
+from bots.slack.people import People
 from bots.slack.post import Post
 from bots.slack.workspaces import OneWorkspace, Workspaces
 from core.clock import Clock
@@ -46,6 +47,7 @@ class Wires:
             self.workspaces, self.flow = distribution.opened(
                 self.web, notes, clock, base_url, account
             )
+        self.people = People(self.web, self.workspaces, clock)
 
     async def post(self, to: Address) -> Post:
         """

@@ -47,6 +47,7 @@ METHODS: Final = {
     "files_info": {"files:read"},
     "files_getUploadURLExternal": {"files:write"},
     "oauth_v2_access": set[str](),
+    "users_info": {"users:read"},
     "views_publish": set[str](),
 }
 HEARD: Final[dict[str, str | None]] = {
