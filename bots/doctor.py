@@ -210,17 +210,18 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
                 owner = await store.notes.get(OWNER)
                 lists = await access.read(store.notes)
             yield _sound(url, problems, is_file=hasattr(store, "path"))
-            for why in weak:
-                yield _well("store", why, "docs/scaling.md has what each setting promises")
     except ConfigError as error:
         yield _wrong("store", str(error), CONFIG, "correct [store] url")
-    except StoreEmpty:
+    except StoreEmpty as error:
+        weak = list(error.weaknesses)
         yield _well("store", f"{url}: new; made at the first start")
     except StoreError as error:
         cure = "the file is as it was: restore a backup, or name another [store] url"
         if not hasattr(store, "path"):
             cure = "see whether the server runs, and what its own log says"
         yield _wrong("store", f"{url}: {error}", STORE, cure)
+    for why in weak:
+        yield _well("store", why, "docs/scaling.md has what each setting promises")
     yield _access(settings, owner.decode() if owner else None, lists)
 
 

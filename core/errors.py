@@ -39,6 +39,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from core.usage import Usage
@@ -65,7 +66,14 @@ class StoreUnavailable(StoreError):
 
 
 class StoreEmpty(StoreUnavailable):
-    """Opened to be read, and nothing is stored there yet."""
+    """Opened to be read, and nothing is stored there yet.
+
+    :param weaknesses: what a save there would not survive, as the server is set up
+    """
+
+    def __init__(self, why: str, weaknesses: Sequence[str] = ()) -> None:
+        super().__init__(why)
+        self.weaknesses = weaknesses
 
 
 class StoreCorrupt(StoreError):

@@ -71,6 +71,10 @@ class Server:
                 assert time.monotonic() < until, f"Redis does not start: {error}"
             time.sleep(0.02)
 
+    def tell(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         """SIGTERM ends it in order; SIGKILL as if it had crashed."""
         if self._process is not None:

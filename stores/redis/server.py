@@ -82,7 +82,8 @@ class Server:
         )
         version, data, saves, *made = found
         if data is None:
-            raise StoreEmpty(f"{self.where}: nothing is stored there yet")
+            why = f"{self.where}: nothing is stored there yet"
+            raise StoreEmpty(why, await self.weaknesses())
         if int(version) > VERSION:
             raise StoreCorrupt(
                 f"{self.where}: what is stored has version {int(version)}, this chinwag knows up "

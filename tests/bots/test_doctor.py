@@ -177,8 +177,9 @@ async def test_a_server(tmp_path: Path) -> None:
     """New, then as Redis is mostly set up, then gone."""
     url = redis.fresh_url()
     text = f'[store]\nurl = "{url}"'
-    found = only("store", await check(settings(tmp_path, {}, text), None))
+    found, weak = of("store", await check(settings(tmp_path, {}, text), None))
     assert (found.ok, found.text) == (True, f"{url}: new; made at the first start")
+    assert weak.ok and weak.text.startswith("appendfsync is everysec: a power cut")
     async with open_store(url, tmp_path) as store:
         await store.notes.put(OWNER, b"telegram:1", was=None)
     sound, weak = of("store", await check(settings(tmp_path, {}, text), None))

@@ -653,6 +653,23 @@ async def test_what_may_have_happened_is_not_done_again(
             assert await store.load(ref("t:1")) == begun(2)
 
 
+async def test_a_server_that_stands_still(
+    mine: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may do what it was asked later, and was asked once."""
+    monkeypatch.setattr(servers, "WAIT_SECONDS", 1.0)
+    redis = mine()
+    async with RedisStore(redis.url("x"), shared=True) as store:
+        await store.save(ref("t:1"), begun(1), replaces=None)
+        redis.tell(signal.SIGSTOP)
+        with pytest.raises(StoreUnavailable, match="Timeout"):
+            await store.save(ref("t:1"), begun(2), replaces=1)
+        redis.tell(signal.SIGCONT)
+        assert await store.load(ref("t:1")) == begun(2)
+        with behind(redis.url("x"), redis) as there:
+            assert there("HGET", "meta", "saves") == b"2"
+
+
 async def test_a_server_that_has_forgotten_the_scripts(store: RedisStore) -> None:
     await store.save(ref("t:1"), begun(1), replaces=None)
     with server().client() as client:
