@@ -197,7 +197,7 @@ def slack_rules(settings: Settings) -> Rules:
     )
 
 
-def _distribution(settings: Settings) -> Distribution | None:
+def slack_distribution(settings: Settings) -> Distribution | None:
     """
     :raises ConfigError: something is missing with which others can install the app
     """
@@ -247,7 +247,7 @@ def _slack(settings: Settings, clock: Clock) -> Adapter:
     return SlackAdapter(
         section.bot_token.get_secret_value() if section.bot_token else None,
         None if by_http else secret.get_secret_value(),
-        distribution=_distribution(settings),
+        distribution=slack_distribution(settings),
         signing_secret=secret.get_secret_value() if by_http else None,
         base_url=section.base_url,
         rules=slack_rules(settings),

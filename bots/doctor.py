@@ -290,6 +290,11 @@ async def _slack(settings: Settings) -> AsyncIterator[Finding]:
 
     async for finding in look(settings.slack):
         yield finding
+    if settings.slack.client_id is not None:
+        from bots.doctor_slack_app import look_at_app
+
+        async for finding in look_at_app(settings):
+            yield finding
 
 
 _PLATFORMS: Final = {"telegram": _telegram, "slack": _slack}

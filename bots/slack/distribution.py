@@ -54,6 +54,11 @@ class Distribution(msgspec.Struct, frozen=True):
             client_secret=self.client_secret,
             scopes=SCOPES,
             public_url=self.public_url,
-            authorization_url=base_url.removesuffix("/").removesuffix("/api") + _AUTHORIZE,
+            authorization_url=authorize_url(base_url),
         )
         return ManyWorkspaces(installs, tokens, self.client_id), flow
+
+
+def authorize_url(base_url: str) -> str:
+    """Where Slack asks people whether they want the app."""
+    return base_url.removesuffix("/").removesuffix("/api") + _AUTHORIZE
