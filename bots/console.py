@@ -1,6 +1,7 @@
 """An adapter for the terminal: one line is one message, and its sender is the owner.
 
-Not a user interface: no colours, no history of lines, no cursor. Reads standard input, writes
+Not a user interface: no history of lines, no cursor, and nothing but what tools do meanwhile is not
+in the terminal's own colour. Reads standard input, writes
 standard output, serves one conversation.
 """
 
@@ -19,7 +20,7 @@ from typing import Final, TextIO
 import msgspec
 from msgspec.structs import replace
 
-from core.adapter import Accept, Limits, Live, Receipt, Refused, Showing
+from core.adapter import Accept, Doing, Limits, Live, Receipt, Refused, Showing
 from core.clock import Clock, SystemClock
 from core.errors import ConfigError, TryLater, Undeliverable
 from core.keys import SessionKey
@@ -28,6 +29,8 @@ from core.messages import Inbound, Outbound, Sender, clean
 OWNER: Final = "console:owner"
 PROMPT: Final = "› "
 CHUNK: Final = 65_536
+DIM: Final = "\x1b[2m"
+PLAIN: Final = "\x1b[0m"
 
 
 class Console:
@@ -153,6 +156,12 @@ class Console:
                 self._write(text)
         self._shown[message_id] = text
 
+    def begun(self, title: str) -> None:
+        """Say what is being done meanwhile; only to somebody who sits in front of it."""
+        if self._prompts:
+            with contextlib.suppress(OSError):
+                self._write_line(f"{DIM}· {title}{PLAIN}")
+
     def _answered(self, message_id: str | None) -> None:
         # All that waited is answered together, by a reply to the last of them.
         if message_id in self._open:
@@ -196,6 +205,13 @@ class _Printing:
     def __init__(self, console: Console, message_id: str) -> None:
         self._console = console
         self._message_id = message_id
+        self._told: set[str] = set()
+
+    def doing(self, calls: tuple[Doing, ...]) -> None:
+        for call in calls:
+            if call.state == "running" and call.id not in self._told:
+                self._told.add(call.id)
+                self._console.begun(clean(call.title))
 
     def show(self, text: str) -> bool:
         self._console.show(self._message_id, text)

@@ -153,6 +153,32 @@ class Standing(Protocol):
         ...
 
 
+CallState = Literal["running", "done", "failed", "asks"]
+
+
+class Doing(msgspec.Struct, frozen=True):
+    """A call of a tool, as far as people may be told of it: never what it was given, or gave.
+
+    :param id: of the call
+    :param title: what its tool is for, in a few words on one line
+    :param state: `asks`: somebody must allow it first
+    """
+
+    id: str
+    title: str
+    state: CallState
+
+
+@runtime_checkable
+class ShowsTools(Protocol):
+    """What a Live can show besides: what the tools of the answer are doing. Best effort too."""
+
+    def doing(self, calls: tuple[Doing, ...]) -> None:
+        """All calls of this run of the turn so far, in order, each as it stands now. Never waits.
+        Nothing is told of the end: what runs when the Live is closed has come to nothing."""
+        ...
+
+
 @runtime_checkable
 class Adapter(Protocol):
     """One platform, or one of several bots on it."""

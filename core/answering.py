@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from core import approvals, cards, changes, phrases, suspending
-from core.adapter import Adapter, AsksOpinions, Decoration, Live, Rate, Standing
+from core.adapter import Adapter, AsksOpinions, Decoration, Live, Rate, ShowsTools, Standing
 from core.agent import Agent
 from core.attachments import ALL_AT_ONCE, Fetching, Opens, OpensNothing
 from core.changes import Fence
@@ -251,9 +251,7 @@ class Answering:
         try:
             live = adapter.live(key, asked, turn.shown, showing)
             try:
-                finished = await self._run(
-                    key, adapter, snapshot, turn, fence, purse, asked, live.show
-                )
+                finished = await self._run(key, adapter, snapshot, turn, fence, purse, asked, live)
             finally:
                 on_screen = await live.close()
                 standing = live.standing() if _stands(live) else standing
@@ -295,7 +293,7 @@ class Answering:
         fence: Fence,
         purse: Purse,
         asked: Inbound,
-        show: Callable[[str], bool],
+        live: Live,
     ) -> Finished | Suspended:
         agent = self._agent_for(snapshot)
         journal = _Journal(self._snapshots, key, fence, self._clock, agent, purse)
@@ -310,11 +308,12 @@ class Answering:
             sent(kept, fit),
             turn.steps,
             journal,
-            show,
+            live.show,
             started=turn.started,
             suspended=turn.suspended,
             joining=changes.joining(snapshot),
             configured=self._agent.model,
+            doing=live.doing if _shows_tools(live) else None,
             place=Place(session_key=key, execution=fence.execution, sender=asked.sender.id),
             clock=self._clock,
             blobs=self._blobs,
@@ -489,6 +488,10 @@ def _stands(live: Live) -> TypeGuard[Standing]:
 def _asks_opinions(adapter: Adapter) -> TypeGuard[AsksOpinions]:
     """As above."""
     return hasattr(adapter, "asking")
+
+
+def _shows_tools(live: Live) -> TypeGuard[ShowsTools]:
+    return hasattr(live, "doing")
 
 
 async def _rendered(adapter: Adapter, text: str) -> tuple[str, ...]:

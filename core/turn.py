@@ -17,8 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from core import approvals, delegation, history, phrases
+from core.adapter import CallState
 from core.agent import Agent
 from core.clock import Clock
+from core.doing import Progress, Tell
 from core.errors import (
     BudgetReached,
     ModelError,
@@ -123,6 +125,7 @@ async def run_turn(
     suspended: Suspension | None = None,
     joining: Sequence[history.Block] = (),
     approve: Approve | None = None,
+    doing: Tell | None = None,
     place: Place,
     clock: Clock,
     blobs: Blobs | None = None,
@@ -138,6 +141,7 @@ async def run_turn(
     :param joining: what people have said instead of deciding: the step goes on with it
     :param approve: asked at once whether a call may run, so that nothing is ever suspended; its
         ToolError says why not. Its time does not count as the turn's
+    :param doing: told how the calls of tools stand, each time that changes
     :param blobs: where what the messages name is found, and what tools give is kept
     :param say: how the bot words what it says itself
     :raises Fenced: from the journal
@@ -162,6 +166,7 @@ async def run_turn(
         blobs,
         say,
     )
+    run.progress = Progress(doing)
     try:
         async with asyncio.timeout(agent.turn_timeout) as limit:
             run.approve = approve and _beside(limit, approve)
@@ -222,6 +227,8 @@ class _Run:
         self._visible = False
         self._unjournaled: list[msgspec.Raw] = []
         self.approve: Approve | None = None
+        # Of another agent that is asked, only that it is asked is told.
+        self.progress = Progress()
 
     async def finish(
         self,
@@ -494,13 +501,19 @@ class _Run:
         :param asking: which of them a person must allow
         :param known: results that are there already
         """
+        self.progress.add(
+            (call, self._tools.get(call.name), _state(known.get(call.id), call in asking))
+            for call in calls
+        )
         known = known | await self._gave(
             [call for call in calls if call not in asking and call.id not in known], sender
         )
         if asking and self.approve is not None:
             declined = await self._declined(asking, self.approve)
             allowed = [call for call in asking if call.id not in declined]
+            self.progress.note("failed", *declined)
             if allowed:
+                self.progress.note("running", *(call.id for call in allowed))
                 await self._journal.answered((), tuple(call.id for call in allowed))
                 known = known | await self._gave(allowed, sender)
             known = known | declined
@@ -551,6 +564,7 @@ class _Run:
         )
         began = self._clock.monotonic()
         result = await self._tools.run(call, context)
+        self.progress.note("failed" if result.get("is_error") else "done", call.id)
         emit(
             "tool",
             self._place.session_key,
@@ -621,6 +635,12 @@ class _Run:
     def _repeatable(self, name: str) -> bool:
         tool = self._tools.get(name)
         return tool is not None and tool.repeatable
+
+
+def _state(known: history.Block | None, asks: bool) -> CallState:
+    if known is not None:
+        return "failed" if known.get("is_error") else "done"
+    return "asks" if asks else "running"
 
 
 def _beside(limit: asyncio.Timeout, approve: Approve) -> Approve:

@@ -6,7 +6,9 @@ names its recipient; a stream that the person stopped takes no more. Five minute
 stream is dead, though text still flows (slackapi/python-slack-sdk issue 1859): what comes then is
 message_not_in_streaming_state, and only chat.update can still change the message. A start is an
 event with an empty text and `streaming_state`, a stop is a message_changed (captured on the wire by
-others). Assumed: the 12,000 characters of one call also bound the whole message.
+others). Assumed: the 12,000 characters of one call also bound the whole message. Text and task
+cards of one message together are bounded too, by something that others have measured to lie between
+10,600 and 11,300 bytes, once there is text (openclaw/openclaw pull request 143882): msg_too_long.
 """
 
 import time
@@ -22,6 +24,7 @@ from playground.slack_text import MAX_MARKDOWN, shown
 from playground.slack_world import Grant, World
 
 STREAM_SECONDS = 300.0
+MAX_WITH_TASKS = 11_000  # bytes
 TASK_STATES = frozenset(("pending", "in_progress", "complete", "error"))
 DISPLAY_MODES = frozenset(("timeline", "plan", "dense"))
 
@@ -173,6 +176,11 @@ def _take(stream: Stream, given: Json, *, needed: bool) -> None:
         raise Refused("msg_blocks_too_long")
     if len(stream.blocks) + len(blocks) > MAX_BLOCKS:
         raise Refused("msg_blocks_too_many")
+    titles = {task["id"]: task["title"] for task in stream.tasks.values()}
+    titles |= {part["id"]: part["title"] for part in parts if part["type"] == "task_update"}
+    weight = len((stream.text + more + "".join(titles.values())).encode())
+    if titles and stream.text + more and weight > MAX_WITH_TASKS:
+        raise Refused("msg_too_long")
     stream.mode = mode
     stream.text += more
     stream.blocks += blocks

@@ -42,6 +42,8 @@ _TAGS: Final = {
     "td": "td",
     "hr": "hr",
 }
+# How a task stands.
+_SIGNS: Final = {"pending": "?", "in_progress": "…", "complete": "✓", "error": "✗"}
 
 
 def place(channel: str) -> str:
@@ -155,6 +157,10 @@ def _content(slack: Slack, raw: Json) -> Json:
     for block in blocks:
         if block.get("type") == "markdown":
             nodes += tree(_named(slack, str(block.get("text", ""))))
+        elif block.get("type") == "task_card":
+            sign = _SIGNS.get(str(block.get("status")), "")
+            card = {"tag": "em", "children": [f"{sign} {block.get('title', '')}"]}
+            nodes.append({"tag": "p", "children": [card]})
         elif block.get("type") not in ("actions", "rich_text"):
             nodes += _plain(slack, shown({"blocks": [block]}))
     if not nodes:

@@ -30,13 +30,16 @@ from core.adapter import (
     Acceptance,
     Accepted,
     Adapter,
+    CallState,
     Card,
     Cards,
     Choice,
+    Doing,
     Duplicate,
     Limits,
     Refused,
     SendsFiles,
+    ShowsTools,
 )
 from core.errors import StoreUnavailable
 from core.keys import SessionKey, check_key
@@ -373,6 +376,24 @@ class AdapterContract:
             left = await live.close()
             assert isinstance(left, tuple)
             assert all(isinstance(one, str) for one in left)
+
+    async def test_live_shows_tools_or_does_not(self, adapter: Adapter) -> None:
+        inbound = await self._hear(adapter, "hello")
+        live = adapter.live(inbound.key, inbound, (), Leave())
+        if not isinstance(live, ShowsTools):
+            await live.close()
+            pytest.skip("what is shown here says nothing of tools")
+        states: tuple[CallState, ...] = ("running", "asks", "failed", "done")
+        for state in (*states, "running", "running"):
+            # What a server of tools says of them is somebody else's text.
+            calls = (Doing("c1", "Look\ud800 up <!channel>", state), Doing("c2", "x" * 500, "done"))
+            for told in (calls, calls[:1], ()):
+                live.doing(told)
+                await asyncio.sleep(0)
+            assert live.show("") in (True, False)
+        left = await live.close()
+        assert all(isinstance(one, str) for one in left)
+        live.doing(())
 
     # How it is asked
 

@@ -313,5 +313,5 @@ class SlackAdapter:
         return self._opened
 
 
-async def _nothing() -> None:
+async def _nothing(status: str) -> None:
     raise LookupError("nobody is there")

@@ -73,7 +73,7 @@ class Home:
         """All that was said in direct messages is forgotten, when this returns.
 
         :raises Full: it can be taken in by nobody now
-        :raises StoreError: what the store raises; the press shall come again
+        :raises StoreError: what the store raises; Slack shows that the press has failed
         """
         if self.pages is None:
             return

@@ -1,6 +1,7 @@
 """Live for Slack: a status until there is something to read, then the growing answer.
 
-In threads it is a stream of Slack's, which is appended to; elsewhere, and where streams do not
+In threads it is a stream of Slack's, which is appended to, and shows beside the text what tools are
+doing; elsewhere, and where streams do not
 exist, messages that grow by edits. Both are the answer's own in the end. A stream lives five
 minutes and holds 12,000 characters, so before that it is ended and another one begun. Best effort:
 whatever goes wrong here goes unsaid, for the answer itself is sent by other means.
@@ -17,13 +18,15 @@ from typing import Final, Literal, Protocol
 from bots.slack.failures import code_of, failure, retry_after, why
 from bots.slack.render import body_text, inert, render
 from bots.slack.split import cut, fence_after, joined, next_start
-from core.adapter import Showing
+from bots.slack.tasks import Tasks
+from core.adapter import Doing, Showing
 from core.clock import Clock
 from core.errors import Fenced, OutcomeUnknown, StoreError
 from core.events import emit, trouble
 
 Streaming = Literal["auto", "edit", "off"]
 
+STATUS: Final = "is thinking…"
 FIRST_SECONDS: Final = 0.3  # quick answers need no status
 STATUS_SECONDS: Final = 60.0  # Slack takes it away after two minutes
 STREAM_SECONDS: Final = 1.0
@@ -40,20 +43,25 @@ _UNDECIDED: Final = re.compile(r"(?:<[^<>\s]{0,16}|\r)\Z")
 _NEVER: Final = frozenset(
     {"unknown_method", "missing_scope", "not_allowed_token_type", "feature_not_enabled"}
 )
+# The text and the cards of one message together; Slack does not say how much that may be.
+_TOO_LONG: Final = frozenset({"msg_too_long", "msg_blocks_too_long"})
 
 
 class Surface(Protocol):
     """The conversation, for what is shown on the way. Each raises what slack_sdk raises."""
 
-    async def status(self) -> None: ...
+    async def status(self, text: str) -> None: ...
 
-    async def start(self, markdown: str) -> str:
-        """A stream; its ts."""
+    async def start(self, markdown: str, tasks: list[Doing]) -> str:
+        """A stream; its ts.
+
+        :param tasks: those that are new, or stand otherwise now
+        """
         ...
 
-    async def append(self, ts: str, markdown: str) -> None: ...
+    async def append(self, ts: str, markdown: str, tasks: list[Doing]) -> None: ...
 
-    async def stop(self, ts: str, markdown: str) -> None:
+    async def stop(self, ts: str, markdown: str, tasks: list[Doing]) -> None:
         """
         :param markdown: what is still to be added
         """
@@ -74,20 +82,29 @@ class Surface(Protocol):
 
 class Status:
     """
-    :param act: tells Slack once that the bot is at work
+    :param act: tells Slack once what the bot does
     :param showing: says whether that may leave now
     """
 
     def __init__(
-        self, act: Callable[[], Awaitable[object]], clock: Clock, showing: Showing
+        self, act: Callable[[str], Awaitable[object]], clock: Clock, showing: Showing
     ) -> None:
         self._act = act
         self._clock = clock
         self._showing = showing
+        self._text = STATUS
         self._task = asyncio.create_task(self._say())
 
     def show(self, text: str) -> bool:
         return False
+
+    def doing(self, calls: tuple[Doing, ...]) -> None:
+        running = next((each for each in calls if each.state == "running"), None)
+        text = STATUS if running is None else f"is at work: {inert(running.title)}…"
+        if text != self._text and not self._task.done():
+            self._text = text
+            self._task.cancel()
+            self._task = asyncio.create_task(self._say())
 
     async def close(self) -> tuple[str, ...]:
         self._task.cancel()
@@ -100,7 +117,7 @@ class Status:
         while True:
             if self._showing.may("typing"):
                 try:
-                    await self._act()
+                    await self._act(self._text)
                 except Exception as error:
                     # Nobody misses a status; and where there is none, none is asked for again.
                     emit("slack.status", level=logging.DEBUG, why=why(error))
@@ -147,6 +164,7 @@ class Growing:
         self._changed = asyncio.Event()
         self._closing = False
         self._visible = bool(shown)
+        self._tasks = Tasks()
         self._step: asyncio.Task[float | None] | None = None
         self._status: Status | None = Status(surface.status, clock, showing)
         self._task = asyncio.create_task(self._grow(), name=f"live {key}")
@@ -155,6 +173,12 @@ class Growing:
         self._text = text
         self._changed.set()
         return self._visible
+
+    def doing(self, calls: tuple[Doing, ...]) -> None:
+        self._tasks.told(calls, self._clock.monotonic())
+        if self._status is not None:
+            self._status.doing(calls)
+        self._changed.set()
 
     async def close(self) -> tuple[str, ...]:
         self._closing = True
@@ -198,6 +222,8 @@ class Growing:
                 return seconds + BUSY_SECONDS
             # The send that follows meets the same, and is the one that is told.
             emit("slack.live", self._key, level=logging.DEBUG, why=why(error))
+            if self._stream is not None and code_of(error) in _TOO_LONG:
+                return await self._go_on_by_edits(self._stream)
             return None
 
     async def _look(self) -> None:
@@ -224,10 +250,15 @@ class Growing:
             # It was begun anew. What is on the screen becomes that by edits, in the end.
             return None
         while not self._closing:
+            now = self._clock.monotonic()
             if self._stream is None:
                 self._at = next_start(known, self._at, self._fence)
-                if len(known) - self._at < FIRST_CHARACTERS:
-                    return BUSY_SECONDS
+                short = len(known) - self._at < FIRST_CHARACTERS
+                if short and not self._tasks.take_long(now):
+                    return self._soon()
+            elif self._stream.said is None and now - self._stream.began >= ROLL_SECONDS:
+                # A second one would be the answer's first message, and this one go.
+                return await self._go_on_by_edits(self._stream)
             end = cut(known, self._at, self._fence)
             # What may yet have to stand in the next message is not said in this one.
             until = end or cut(known, self._at, self._fence, growing=True) or len(known)
@@ -240,30 +271,60 @@ class Growing:
                 return EDIT_SECONDS
             late = self._clock.monotonic() - self._stream.began if self._stream else 0.0
             if end is None and late < ROLL_SECONDS:
-                return STREAM_SECONDS
-            if self._stream is not None:
+                return self._soon()
+            if self._stream is not None and self._stream.said is not None:
                 await self._finish(self._stream, known, until)
         return None
+
+    def _soon(self) -> float:
+        """While a call runs nothing tells us that it has run for long."""
+        if self._tasks.running is not None:
+            self._changed.set()
+        return STREAM_SECONDS
 
     async def _flow_to(self, text: str, until: int) -> bool:
         """What is new, up to there. False: no more of this."""
         stream = self._stream
-        if stream is not None:
-            if stream.said < until:
-                await self._surface.append(stream.ts, text[stream.said : until])
-                stream.said, self._said = until, text[:until]
+        tasks = self._tasks.news(stream.tasks if stream is not None else {})
+        more = self._more(stream, text, until)
+        if stream is not None and (more or tasks):
+            await self._surface.append(stream.ts, more, tasks)
+        elif stream is None:
+            try:
+                ts = await self._surface.start(more, tasks)
+            except Exception as error:
+                return self._not_started(error)
+            stream = self._stream = _Stream(ts, self._clock.monotonic())
+        self._tasks.said(tasks)
+        stream.tasks |= {each.id: each for each in tasks}
+        if more:
+            stream.said, self._said = until, text[:until]
+            self._visible = True
+        if stream.ts in self._ids:
             return True
-        # As it is: white space at its end stands before what comes next.
-        first = (f"{self._fence}\n" if self._fence else "") + text[self._at : until]
-        try:
-            ts = await self._surface.start(first)
-        except Exception as error:
-            return self._not_started(error)
-        self._stream = _Stream(ts, until, self._clock.monotonic())
-        self._said = text[:until]
-        self._visible = True
         await self._stop_status()
-        return await self._new(ts)
+        return await self._new(stream.ts)
+
+    def _more(self, stream: _Stream | None, text: str, until: int) -> str:
+        """What a message has still to say, up to there."""
+        if stream is not None and stream.said is not None:
+            return text[stream.said : until]
+        # Its first words. White space at their end stands before what comes next.
+        self._at = next_start(text, self._at, self._fence)
+        first = text[self._at : until]
+        return f"{self._fence}\n{first}" if self._fence and first else first
+
+    async def _go_on_by_edits(self, stream: _Stream) -> float:
+        """This message is no stream any more, and neither is what follows."""
+        self._stream = None
+        self._streams = False
+        self._changed.set()
+        try:
+            await self._surface.stop(stream.ts, "", self._tasks.news(stream.tasks))
+        except Exception as error:
+            # An edit ends it too.
+            emit("slack.live", self._key, level=logging.DEBUG, why=why(error))
+        return EDIT_SECONDS
 
     def _not_started(self, error: Exception) -> bool:
         if retry_after(error) is not None:
@@ -279,14 +340,19 @@ class Growing:
         self._changed.set()
         return True
 
-    async def _finish(self, stream: _Stream, text: str, until: int) -> None:
+    async def _finish(
+        self, stream: _Stream, text: str, until: int, tasks: list[Doing] | None = None
+    ) -> None:
         """This message is complete; what follows is in the next one."""
         self._stream = None
+        if tasks is None:
+            tasks = self._tasks.news(stream.tasks)
+            self._tasks.said(tasks)
+        more = self._more(stream, text, until)
         after = fence_after(self._fence, text[self._at : until])
         whole = joined(self._fence, text[self._at : until], after)
-        rest = text[stream.said : until]
-        closing = f"{rest}\n{re.match(r'[`~]*', after)[0]}" if after else rest  # type: ignore[index]
-        await self._surface.stop(stream.ts, closing)
+        closing = f"{more}\n{re.match(r'[`~]*', after)[0]}" if after else more  # type: ignore[index]
+        await self._surface.stop(stream.ts, closing, tasks)
         self._standing[stream.ts] = body_text(whole)
         self._at, self._fence = next_start(text, until, after), after
 
@@ -295,11 +361,13 @@ class Growing:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 stream, text = self._stream, inert(self._text)
-                if stream is not None and text.startswith(self._said):
-                    end = cut(text, self._at, self._fence)
-                    await self._finish(stream, text, len(text) if end is None else end)
-                elif stream is not None:
-                    await self._surface.stop(stream.ts, "")
+                if stream is not None:
+                    tasks = self._tasks.ended(stream.tasks)
+                    if text.startswith(self._said):
+                        end = cut(text, self._at, self._fence)
+                        await self._finish(stream, text, len(text) if end is None else end, tasks)
+                    else:
+                        await self._surface.stop(stream.ts, "", tasks)
                 await self._look()
         except Exception as error:
             # It is edited into the answer, which ends it too.
@@ -382,11 +450,13 @@ class Growing:
 class _Stream:
     """A stream that grows.
 
-    :param said: up to where in the text it says it
+    :ivar said: up to where in the text it says it; None: it says nothing yet
+    :ivar tasks: the calls that it shows, as it shows them
     :param began: by the monotonic clock
     """
 
-    def __init__(self, ts: str, said: int, began: float) -> None:
+    def __init__(self, ts: str, began: float) -> None:
         self.ts = ts
-        self.said = said
+        self.said: int | None = None
+        self.tasks: dict[str, Doing] = {}
         self.began = began

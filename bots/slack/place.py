@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from bots.slack.keys import Address, is_ts
-from bots.slack.post import Post, name_of
+from bots.slack.post import Post, Tasks, name_of
 from bots.slack.render import body_of
 from bots.slack.wires import Wires
 from core.messages import Inbound
-
-STATUS = "is thinking…"
 
 
 class Place:
@@ -23,20 +21,20 @@ class Place:
         self._inbound = inbound
         self._name = f"live {inbound.id} "
 
-    async def status(self) -> None:
+    async def status(self, text: str) -> None:
         if self._to.thread is None:
             raise LookupError("there is no status outside of a thread")
-        await (await self._post()).status(self._to, STATUS)
+        await (await self._post()).status(self._to, text)
 
-    async def start(self, markdown: str) -> str:
+    async def start(self, markdown: str, tasks: Tasks) -> str:
         team, _, user = self._inbound.sender.id.removeprefix("slack:").partition("/")
-        return await (await self._post()).start(self._to, markdown, team, user)
+        return await (await self._post()).start(self._to, markdown, tasks, team, user)
 
-    async def append(self, ts: str, markdown: str) -> None:
-        await (await self._post()).append(self._to, ts, markdown)
+    async def append(self, ts: str, markdown: str, tasks: Tasks) -> None:
+        await (await self._post()).append(self._to, ts, markdown, tasks)
 
-    async def stop(self, ts: str, markdown: str) -> None:
-        await (await self._post()).stop(self._to, ts, markdown, self._name)
+    async def stop(self, ts: str, markdown: str, tasks: Tasks) -> None:
+        await (await self._post()).stop(self._to, ts, markdown, self._name, tasks)
 
     async def say(self, body: str, index: int) -> str:
         name = f"{self._name}{index}"

@@ -6,7 +6,7 @@ the id of its part as metadata, so that it can be found when nobody knows whethe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -14,14 +14,25 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bots.slack.failures import NOTHING_THERE, STREAMING, says
 from bots.slack.keys import Address, is_ts
-from bots.slack.render import Body, blocks, fallback
+from bots.slack.render import Body, blocks, fallback, inert
 from bots.slack.rules import Me
+from core.adapter import Doing
 
 EVENT: Final = "chinwag_part"
 PAGE: Final = 200
 MOST_PAGES: Final = 25
+MAX_TITLE: Final = 256  # of a task card, as Slack's reference says
 
 Json = dict[str, Any]
+Tasks = Sequence[Doing]
+
+# How Slack calls what a call can be.
+_STATUS: Final = {
+    "running": "in_progress",
+    "done": "complete",
+    "failed": "error",
+    "asks": "pending",
+}
 
 
 class Post:
@@ -145,12 +156,12 @@ class Post:
             if not says(error, STREAMING):
                 raise
             # It was begun by a process that has died. It may be edited once it is over.
-            await self.stop(to, ts, None, name or "")
+            await self.stop(to, ts, "", name or "")
             await ask()
 
     # ------------------------------------------------------------------ streams
 
-    async def start(self, to: Address, markdown: str, team: str, user: str) -> str:
+    async def start(self, to: Address, markdown: str, tasks: Tasks, team: str, user: str) -> str:
         """A message that grows; its ts. It can carry no name yet.
 
         :param team: of who is answered
@@ -159,19 +170,19 @@ class Post:
         answer = await self._web.chat_startStream(
             channel=to.channel,
             thread_ts=to.thread or "",
-            markdown_text=markdown,
+            chunks=_chunks(markdown, tasks),
             recipient_team_id=team,
             recipient_user_id=user,
             token=self.token,
         )
         return _ts(answer)
 
-    async def append(self, to: Address, ts: str, markdown: str) -> None:
+    async def append(self, to: Address, ts: str, markdown: str, tasks: Tasks) -> None:
         await self._web.chat_appendStream(
-            channel=to.channel, ts=ts, markdown_text=markdown, token=self.token
+            channel=to.channel, ts=ts, chunks=_chunks(markdown, tasks), token=self.token
         )
 
-    async def stop(self, to: Address, ts: str, markdown: str | None, name: str) -> None:
+    async def stop(self, to: Address, ts: str, markdown: str, name: str, tasks: Tasks = ()) -> None:
         """It grows no more.
 
         :param markdown: what is still to be added
@@ -179,7 +190,7 @@ class Post:
         await self._web.chat_stopStream(
             channel=to.channel,
             ts=ts,
-            markdown_text=markdown or None,
+            chunks=_chunks(markdown, tasks) or None,
             metadata=_named(name),
             token=self.token,
         )
@@ -199,6 +210,21 @@ def _ts(answer: AsyncSlackResponse) -> str:
     if not is_ts(ts):
         raise ValueError("an answer without a ts")
     return ts
+
+
+def _chunks(markdown: str, tasks: Tasks) -> list[Json]:
+    """Slack takes either text or chunks in a stream, from its start to its end."""
+    chunks: list[Json] = [
+        {
+            "type": "task_update",
+            "id": each.id,
+            "title": inert(each.title)[:MAX_TITLE] or each.id,
+            "status": _STATUS[each.state],
+        }
+        for each in tasks
+    ]
+    said: list[Json] = [{"type": "markdown_text", "text": markdown}] if markdown else []
+    return [*said, *chunks]
 
 
 def _named(name: str) -> Json:

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from msgspec.structs import replace
 
 from bots.console import OWNER, PROMPT, Console
 from bots.contracts.adapter import AdapterContract, Desk, running
 from bots.contracts.showing import Leave
 from core import phrases
-from core.adapter import Adapter, Refused
+from core.adapter import Adapter, Doing, Refused, ShowsTools
 from core.errors import ConfigError, TryLater
 from core.messages import Inbound, Outbound, Sender
 from playground.claude import Claude
@@ -400,3 +401,28 @@ async def test_in_a_terminal_there_is_a_prompt_and_a_way_out(
         assert "Traceback" not in terminal.screen
     finally:
         terminal.close()
+
+
+def test_what_tools_do_is_said_to_who_sits_in_front_of_it() -> None:
+    far, near = pty.openpty()
+    quiet = termios.tcgetattr(near)
+    quiet[1] &= ~termios.OPOST
+    termios.tcsetattr(near, termios.TCSANOW, quiet)
+    call = Doing("c1", "Look it up\x1b[31m", "running")
+    with (
+        open(near, encoding="utf-8", closefd=False) as stdin,
+        open(near, "w", encoding="utf-8") as stdout,
+    ):
+        console = Console(stdin=stdin, stdout=stdout)
+        live = console.live(console.key, inbound(), (), Leave())
+        assert isinstance(live, ShowsTools)
+        live.show("Let me look.")
+        live.doing((call,))
+        live.doing((call, Doing("c2", "Wait", "asks")))
+        live.doing((replace(call, state="done"), Doing("c2", "Wait", "failed")))
+        live.show("Let me look.\n\nThere.")
+        seen = b""
+        while not seen.endswith(b"There."):
+            seen += os.read(far, 10_000)
+    os.close(far)
+    assert seen.decode() == "Let me look.\n\x1b[2m· Look it up[31m\x1b[0m\n\n\nThere."

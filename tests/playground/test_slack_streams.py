@@ -175,6 +175,21 @@ async def test_twelve_thousand_characters(
     assert slack.texts(alice) == ["x" * 12_000]
 
 
+async def test_text_and_task_cards_together_have_a_limit(
+    slack: Slack, client: AsyncWebClient, alice: Person
+) -> None:
+    where = asked(slack, alice)
+    card = {"type": "task_update", "id": "1", "title": "t" * 9_000, "status": "in_progress"}
+    stream = await client.chat_startStream(**where, chunks=[card, card | {"id": "2"}])
+    on: Json = {"channel": where["channel"], "ts": stream["ts"]}
+    text = {"type": "markdown_text", "text": "x"}
+    assert await refused(client.chat_appendStream(**on, chunks=[text])) == "msg_too_long"
+    short = [card | {"title": "t"}, card | {"id": "2", "title": "t"}]
+    await client.chat_appendStream(**on, chunks=[*short, text])
+    more = client.chat_appendStream(**on, chunks=[text | {"text": "ä" * 5_500}])
+    assert await refused(more) == "msg_too_long", "in bytes"
+
+
 async def test_a_stream_in_a_channel_names_who_it_is_for(
     slack: Slack, client: AsyncWebClient, alice: Person
 ) -> None:

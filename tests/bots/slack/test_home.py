@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.bots.slack.test_distribution import distributed, install
 from tests.bots.slack.whole import Transport, bot
 from tests.bots.slack.world import RULES, make
 from tests.core.fakes import MemoryNotes
+from tests.crash.slack_program import CONFIG, SlackWorld
 
 # Of aiohttp, about how slack_sdk sends the app's secret.
 pytestmark = pytest.mark.filterwarnings("ignore:BasicAuth is deprecated:DeprecationWarning")
@@ -338,3 +340,29 @@ async def test_made_pages_end_with_the_adapter() -> None:
             async with asyncio.timeout(2):
                 await running.adapter._hearing.home.close()
             assert running.adapter._hearing.home._making == {}
+
+
+@pytest.mark.timeout(60)
+async def test_the_program_forgets_once_though_it_is_killed_before_it_says_so(
+    tmp_path: Path,
+) -> None:
+    config = f"{CONFIG}[slack]\nhome = 'Hello, *you*.'\n[store]\nurl = 'sqlite:chinwag.db'\n"
+    async with SlackWorld(tmp_path, config) as world:
+        slack = world.slack
+        # What is said is the first that is accepted, the press the second.
+        await world.start("accepted:2", "slack")
+        await world.ready()
+        alice = slack.person("Alice")
+        await world.tell(alice, "my name is Alice")
+        slack.open_home(alice)
+        await world.until(lambda: "Hello, *you*." in shown(slack, alice), "a page")
+        assert "for 0 tokens" not in shown(slack, alice)
+        # Slack brings no press a second time, and shows that this one has failed; but it is kept.
+        slack.choose_at_home(alice, phrases.PAGE_RESET)
+        await world.until(lambda: phrases.RESET in slack.texts(alice), "it says so")
+        await world.quiet()
+        assert world.deaths == 1
+        assert slack.texts(alice)[1:] == [phrases.RESET]
+        await world.tell(alice, "what is my name?")
+        assert "Alice" not in slack.texts(alice)[-1]
+        assert await world.terminate() == 0

@@ -13,13 +13,16 @@ import pytest
 from bots.contracts.adapter import Desk, running
 from bots.contracts.showing import Leave
 from bots.slack.adapter import SlackAdapter
-from bots.slack.live import ROLL_SECONDS
-from core.adapter import Live, Standing
+from bots.slack.live import ROLL_SECONDS, STATUS
+from core.adapter import CallState, Doing, Live, ShowsTools, Standing
 from core.errors import Fenced, StoreUnavailable
 from core.messages import Inbound, Outbound
+from core.model import ToolCall
+from core.tools import tool
 from playground.slack import Answer, Channel, Delay, Error, Person, ResetAfter, Slack
+from tests.bots.slack.whole import bot
 from tests.bots.slack.world import make, seen
-from tests.core.fakes import FakeClock
+from tests.core.fakes import FakeClock, calls
 
 FIRST = "This is the beginning of an answer that goes on for a while."
 WORDS = re.compile(r"\w+")
@@ -367,6 +370,200 @@ class TestEdits:
         assert await live.close() == ()
         assert shown.texts() == []
         await shown.adapter.close()
+
+
+def doing(*states: CallState) -> tuple[Doing, ...]:
+    return tuple(Doing(f"c{n}", f"Tool {n}", state) for n, state in enumerate(states))
+
+
+class TestTools:
+    """What tools are doing: cards in a stream, a status where there is none."""
+
+    def cards(self, shown: Shown) -> list[dict[str, str]]:
+        """Those of all messages, by their ids."""
+        return [
+            {id: task["status"] for id, task in stream.tasks.items()}
+            for stream in shown.slack.streams(shown.place)
+        ]
+
+    async def test_a_long_call_is_a_card_before_there_is_text(self, slack: Slack) -> None:
+        shown = Shown(slack)
+        inbound = await shown.ask()
+        live = shown.live(inbound)
+        assert isinstance(live, ShowsTools)
+        live.doing(doing("running"))
+        await shown.until(lambda: self.cards(shown) == [{"c0": "in_progress"}])
+        assert live.show("") is False, "nothing of the answer has been read"
+        live.doing(doing("done", "running"))
+        await shown.until(lambda: self.cards(shown) == [{"c0": "complete", "c1": "in_progress"}])
+        live.doing(doing("done", "failed"))
+        live.show(FIRST)
+        await shown.until(lambda: shown.texts() == [FIRST])
+        await shown.finish(live, inbound, f"{FIRST} The end.")
+        assert shown.texts() == [f"{FIRST} The end."]
+        assert self.cards(shown) == [{"c0": "complete", "c1": "error"}]
+        assert shown.count("chat.update") == 0, "the cards stay, and the text is whole"
+        (message,) = slack.sent(shown.place)
+        assert shown.leave.noted == [(message.ts,)]
+        titles = [block["title"] for block in message.raw["blocks"] if "title" in block]
+        assert titles == ["Tool 0", "Tool 1"]
+        await shown.adapter.close()
+
+    async def test_cards_beside_text_that_stands_there(self, slack: Slack) -> None:
+        shown = Shown(slack)
+        inbound = await shown.ask()
+        live = shown.live(inbound)
+        await shown.seen(live)
+        assert isinstance(live, ShowsTools)
+        live.doing(doing("running"))
+        await shown.until(lambda: self.cards(shown) == [{"c0": "in_progress"}])
+        live.doing(doing("done"))
+        await shown.finish(live, inbound, f"{FIRST}\n\nThe end.")
+        assert shown.texts() == [f"{FIRST}\n\nThe end."]
+        assert self.cards(shown) == [{"c0": "complete"}]
+        assert shown.count("chat.update") == 0
+        await shown.adapter.close()
+
+    async def test_a_short_answer_after_a_card_is_said_by_its_end(self, slack: Slack) -> None:
+        shown = Shown(slack)
+        inbound = await shown.ask()
+        live = shown.live(inbound)
+        assert isinstance(live, ShowsTools)
+        live.doing(doing("running"))
+        await shown.until(lambda: bool(self.cards(shown)))
+        live.doing(doing("done"))
+        await shown.finish(live, inbound, "Yes.")
+        assert (shown.texts(), self.cards(shown)) == (["Yes."], [{"c0": "complete"}])
+        assert shown.count("chat.update") == shown.count("chat.postMessage") == 0
+        await shown.adapter.close()
+
+    async def test_a_quick_call_begins_no_stream(self, slack: Slack) -> None:
+        shown = Shown(slack)
+        inbound = await shown.ask()
+        live = shown.live(inbound)
+        assert isinstance(live, ShowsTools)
+        live.doing(doing("running"))
+        shown.clock.advance(0.2)
+        live.doing(doing("done"))
+        for _ in range(20):
+            shown.clock.advance(0.25)
+            await asyncio.sleep(0.002)
+        await shown.finish(live, inbound, "Yes.")
+        assert shown.texts() == ["Yes."] and shown.count("chat.startStream") == 0
+        await shown.adapter.close()
+
+    async def test_what_still_runs_at_the_end_has_come_to_nothing(self, slack: Slack) -> None:
+        shown = Shown(slack)
+        inbound = await shown.ask()
+        live = shown.live(inbound)
+        assert isinstance(live, ShowsTools)
+        live.doing(doing("done", "running", "asks"))
+        await shown.until(lambda: bool(self.cards(shown)))
+        ids = await live.close()
+        assert self.cards(shown) == [{"c0": "complete", "c1": "error", "c2": "pending"}]
+        assert ids == tuple(one.ts for one in slack.sent(shown.place))
+        assert not slack.streams(shown.place)[0].alive(time.time())
+        await shown.adapter.close()
+
+    @pytest.mark.parametrize(
+        ("words", "count", "refused"),
+        [("Some words that go on. ", 130, []), ("слова без конца и края. ", 40, ["msg_too_long"])],
+        ids=["by streams", "by edits, for it weighs more than Slack says"],
+    )
+    async def test_a_long_answer_after_cards_is_whole(
+        self, slack: Slack, words: str, count: int, refused: list[str]
+    ) -> None:
+        text = "".join(f"{n}. {words * 20}\n\n" for n in range(count)).rstrip()
+        shown = Shown(slack)
+        inbound = await shown.ask()
+        live = shown.live(inbound)
+        assert isinstance(live, ShowsTools)
+        live.doing(doing("running"))
+        await shown.until(lambda: bool(self.cards(shown)))
+        live.doing(doing("done"))
+        for length in range(0, len(text), 1_777):
+            live.show(text[:length])
+            shown.clock.advance(2.0)
+            await asyncio.sleep(0.01)
+        await shown.finish(live, inbound, text)
+        texts = shown.texts()
+        assert all(len(each) <= 12_000 for each in texts)
+        assert WORDS.findall("\n".join(texts)) == WORDS.findall(text)
+        assert [call.error for call in slack.calls if call.error] == refused
+        assert (shown.count("chat.update") > 1) is bool(refused)
+        assert self.cards(shown)[0] == {"c0": "complete"}
+        await shown.adapter.close()
+
+    async def test_many_calls_are_some_cards(self, slack: Slack) -> None:
+        shown = Shown(slack)
+        inbound = await shown.ask()
+        live = shown.live(inbound)
+        assert isinstance(live, ShowsTools)
+        live.doing(tuple(Doing(f"c{n}", "Tool", "running") for n in range(60)))
+        await shown.until(lambda: bool(self.cards(shown)))
+        live.doing(tuple(Doing(f"c{n}", "Tool", "done") for n in range(60)))
+        await shown.finish(live, inbound, f"{FIRST} The end.")
+        (cards,) = self.cards(shown)
+        assert set(cards.values()) == {"complete"} and len(cards) == 20
+        assert shown.texts() == [f"{FIRST} The end."]
+        await shown.adapter.close()
+
+    async def test_a_call_that_outlives_a_stream_goes_on_by_edits(self) -> None:
+        clock = FakeClock(manual=True)
+        async with Slack(clock=lambda: time.time() + clock.monotonic() - 1_000.0) as slack:
+            shown = Shown(slack, clock=clock)
+            inbound = await shown.ask()
+            live = shown.live(inbound)
+            assert isinstance(live, ShowsTools)
+            live.doing(doing("running"))
+            await shown.until(lambda: bool(self.cards(shown)))
+            clock.advance(ROLL_SECONDS)
+            await shown.until(lambda: shown.count("chat.stopStream") == 1)
+            live.doing(doing("done"))
+            live.show(FIRST)
+            await shown.until(lambda: shown.texts() == [FIRST])
+            await shown.finish(live, inbound, f"{FIRST} The end.")
+            assert shown.texts() == [f"{FIRST} The end."]
+            assert shown.count("chat.startStream") == 1
+            await shown.adapter.close()
+
+    @pytest.mark.parametrize("streaming", ["edit", "off"])
+    async def test_without_streams_a_status_says_it(self, slack: Slack, streaming: str) -> None:
+        shown = Shown(slack, streaming=streaming)
+        inbound = await shown.ask()
+        thread = inbound.message_id or ""
+        live = shown.live(inbound)
+        assert isinstance(live, ShowsTools)
+        live.doing((Doing("c1", "Look it up <!channel>", "running"),))
+        await shown.until(lambda: "Look it up" in slack.status(shown.place, thread))
+        assert "<!channel>" not in slack.status(shown.place, thread)
+        live.doing((Doing("c1", "Look it up", "done"),))
+        await shown.until(lambda: slack.status(shown.place, thread) == STATUS)
+        await shown.finish(live, inbound, "Yes.")
+        assert shown.texts() == ["Yes."]
+        await shown.adapter.close()
+
+    async def test_nothing_is_shown_to_a_person_that_no_card_says(self, slack: Slack) -> None:
+        """The whole way: a tool is given a secret and gives one; neither is told of."""
+
+        @tool
+        async def look_up(password: str) -> str:
+            """Look it up in the cellar. It is dark there."""
+            await asyncio.sleep(1.5)
+            return f"the treasure, for {password}"
+
+        call = calls(ToolCall("c1", "look_up", {"password": "sesame"}))
+        general = slack.channel("general")
+        async with bot(slack, call, "It was there.", tools=[look_up]) as running:
+            slack.write(slack.person("Alice"), "where is it?", general, mention=True)
+            await slack.wait_for(lambda sent: [s.text for s in sent] == ["It was there."], general)
+            await running.quiet(slack)
+        (stream,) = slack.streams(general)
+        assert stream.tasks == {
+            "c1": {"id": "c1", "title": "Look it up in the cellar", "status": "complete"}
+        }
+        told = str([call.params for call in slack.calls])
+        assert "sesame" not in told and "treasure" not in told
 
 
 async def test_nothing_is_shown_without_leave(slack: Slack) -> None:
