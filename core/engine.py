@@ -127,7 +127,7 @@ class EmbeddedEngine:
         try:
             outcome = await work(key)
         except asyncio.CancelledError as error:
-            if not _is_cancelled():
+            if not is_cancelled():
                 # Something inside gave up: the key would be forgotten, and nobody would know.
                 self._fail(RuntimeError(f"work on {key} was cancelled by nobody"), error)
             raise
@@ -188,6 +188,7 @@ class EmbeddedEngine:
         self._timer = None
 
 
-def _is_cancelled() -> bool:
+def is_cancelled() -> bool:
+    """Whether somebody has asked for the current task to be cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -31,6 +31,16 @@ class TestEmbedded(EngineContract):
         await settle()
 
 
+async def test_keys_are_worked_on_in_the_order_in_which_they_came() -> None:
+    engine, work = EmbeddedEngine(FakeClock(manual=True)), Recorder()
+    await engine.submit("b", "1")
+    async with running(engine, work):
+        for key in ("c", "a"):
+            await engine.submit(key, "1")
+        await settle()
+        assert work.keys == ["b", "c", "a"]
+
+
 def held_by(engine: EmbeddedEngine) -> int:
     """How many things an engine keeps of its keys."""
     return (
