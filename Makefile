@@ -22,11 +22,13 @@ demo: setup ## try it: no account, no key, no network
 
 test: check ## everything that CI runs: the checks, then the tests
 	@# Real programs and real seconds: what fails in the crowd must hold alone.
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not crash" --ignore tests/browser \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not crash" \
+		--ignore tests/browser --ignore tests/quiet \
 		|| $(BIN)/python -m pytest -m "not crash" --last-failed --last-failed-no-failures none
 	@# By itself: what a person sees within 100 ms is not to be measured in a crowd.
 	$(BIN)/python -m pytest -n 2 tests/browser || [ $$? -eq 5 ] \
 		|| $(BIN)/python -m pytest tests/browser --last-failed --last-failed-no-failures none
+	$(BIN)/python -m pytest tests/quiet
 
 check: setup ## lint, format, types, import arrows
 	$(BIN)/ruff check .

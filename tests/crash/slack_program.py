@@ -7,12 +7,16 @@ import contextlib
 import json
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from bots.slack.installs import Install, Installs
+from core.seal import Seal, keys_of, new_key
 from playground.slack import Channel, Person, Slack
+from stores.sqlite import SQLiteStore
 from tests.crash.program import KEY, World
 
 CONFIG: Final = """\
@@ -27,10 +31,11 @@ messages_per_minute = 100000
 class SlackWorld(World):
     """A Slack, a Claude, and a bot between them that may die."""
 
-    def __init__(self, folder: Path, config: str = CONFIG) -> None:
+    def __init__(self, folder: Path, config: str = CONFIG, *, distributed: bool = False) -> None:
         super().__init__(folder, config)
         # Slack goes on for minutes; here nobody waits that long for the last tries.
-        self.slack = Slack(retry_seconds=(0.0, 0.1, 0.5, 1.0, 2.0, 4.0))
+        retry_seconds = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
+        self.slack = Slack(retry_seconds=retry_seconds, distributed=distributed)
         self._opened = 0  # how many connections there had been when it was last started
 
     async def __aenter__(self) -> Self:
@@ -122,3 +127,36 @@ class SlackWorld(World):
         await self.until(lambda: len(self.slack.texts(place)) > before, f"an answer to {text!r}")
         await self.quiet()
         return str(told.event["ts"])
+
+
+class InstalledWorld(SlackWorld):
+    """Its app is one that others install: the token stands among the installs, sealed."""
+
+    def __init__(self, folder: Path, config: str = CONFIG) -> None:
+        super().__init__(folder, config, distributed=True)
+        self._key = new_key()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        bot = self.slack.install(self.slack.team, self.slack.token)
+        team = self.slack.team
+        kept = Install(
+            None, team.id, team.name, bot.app_id, bot.id, bot.bot_id, self.slack.token, at=1
+        )
+        async with SQLiteStore(self.folder / "chinwag.db") as store:
+            await Installs(store.notes, Seal(keys_of(self._key))).save(kept)
+        return self
+
+    def environ(self, **more: str) -> dict[str, str]:
+        app = self.slack.application
+        given = super().environ(
+            SLACK_CLIENT_ID=app.client_id,
+            SLACK_CLIENT_SECRET=app.client_secret,
+            CHINWAG_ENCRYPTION_KEYS=self._key,
+            CHINWAG_HTTP__PORT=str(self._port),
+            CHINWAG_HTTP__PUBLIC_URL=f"http://127.0.0.1:{self._port}",
+            **more,
+        )
+        return {name: value for name, value in given.items() if name != "SLACK_BOT_TOKEN"}

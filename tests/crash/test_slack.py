@@ -13,8 +13,9 @@ import pytest
 from core import failpoints, phrases
 from core.history import INTERRUPTED
 from playground.claude_answers import Say
+from playground.slack import Answer
 from tests.crash.program import assert_valid, said
-from tests.crash.slack_program import CONFIG, SlackWorld
+from tests.crash.slack_program import CONFIG, InstalledWorld, SlackWorld
 
 ONLY_WITH_TOOLS = ("before_tools", "tools_done")
 LATER = [(name, hit) for name in failpoints.NAMES for hit in (2, 4)]
@@ -83,6 +84,37 @@ async def test_killed_at_a_later_passage(
         hit = min(hit, 4)
     async with SlackWorld(tmp_path) as world:
         await converse(world, f"{name}:{hit}", in_thread=in_thread)
+
+
+async def test_killed_where_an_app_that_others_install_must_look(tmp_path: Path) -> None:
+    async with InstalledWorld(tmp_path) as world:
+        await converse(world, "sent:1", in_thread=False)
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("in_thread", [True, False], ids=["thread", "direct"])
+@pytest.mark.parametrize("name", failpoints.NAMES)
+async def test_killed_as_an_app_that_others_install(
+    name: str, in_thread: bool, tmp_path: Path
+) -> None:
+    async with InstalledWorld(tmp_path) as world:
+        await converse(world, f"{name}:1", in_thread=in_thread)
+
+
+async def test_who_may_not_look_yet_waits_and_sends_nothing(tmp_path: Path) -> None:
+    async with InstalledWorld(tmp_path) as world:
+        alice = world.slack.person("Alice")
+        world.slack.fault("conversations.history", Answer(429, retry_after=2), times=1)
+        world.kill_at("sent")
+        await world.start()
+        await world.tell(alice, "my name is Alice")
+        assert await world.terminate() == 0
+        assert world.deaths == 1
+        (answer,) = world.slack.sent(alice)
+        assert answer.text.startswith("Nice to meet you, Alice")
+        first, second = world.slack.called("conversations.history")
+        assert second.at - first.at >= 2.0
 
 
 async def test_killed_as_the_message_appears(tmp_path: Path) -> None:

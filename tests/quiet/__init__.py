@@ -1,0 +1,1 @@
+"""What is a promise in seconds: measured, and so run by itself."""
