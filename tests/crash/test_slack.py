@@ -131,6 +131,28 @@ async def test_killed_as_the_message_appears(tmp_path: Path) -> None:
         assert len(world.slack.called("conversations.history")) == 1
 
 
+async def test_taken_out_of_the_workspace_in_the_middle_of_an_answer(tmp_path: Path) -> None:
+    async with InstalledWorld(tmp_path) as world:
+        slack = world.slack
+        alice, general = slack.person("Alice"), slack.channel("general")
+        world.claude.script(Say(ANSWER, pause=0.1))
+        await world.start()
+        await world.ready()
+        slack.write(alice, "tell me", general, mention=True)
+        await world.until(lambda: bool(slack.texts(general)), "the answer begins")
+        slack.uninstall(slack.team)
+        shown = slack.texts(general)
+        await world.until(lambda: not slack.unacknowledged(), "the farewell is acknowledged")
+        called = len(slack.calls)
+        await world.quiet()
+        assert await world.terminate() == 0
+        assert world.deaths == 0
+        assert slack.texts(general) == shown and shown != [ANSWER]
+        assert [
+            call.method for call in slack.calls[called:] if call.method.startswith("chat.")
+        ] == []
+
+
 @pytest.mark.parametrize("noted", [False, True], ids=["as it begins", "while it grows"])
 async def test_killed_in_a_stream(tmp_path: Path, noted: bool) -> None:
     """The stream that was begun is finished by an edit; there is no second message."""
