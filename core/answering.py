@@ -41,8 +41,9 @@ from core.phrases import ENGLISH, Wording
 from core.snapshot import Snapshot, Suspension, Turn
 from core.snapshots import Snapshots, new_id
 from core.spending import Paid, Purse, Spending
-from core.store import Blobs
+from core.store import Blobs, UsageRows
 from core.summary import summary_of
+from core.tenure import READING, Tenure
 from core.toolset import Lists, settle
 from core.trimming import NewSummary
 from core.turn import Finished, Place, Suspended, run_turn
@@ -69,6 +70,7 @@ class Answering:
     :param say: how the fixed sentences are worded
     :param lists: which tools a chat may use
     :param opens: what reads the files that people send
+    :param usage: where it stands what was used in a conversation that is there no more
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Answering:
         blobs: Blobs | None = None,
         lists: Lists = Lists(),  # noqa: B008 (frozen)
         opens: Opens = OpensNothing(),  # noqa: B008 (without state)
+        usage: UsageRows | None = None,
     ) -> None:
         self._snapshots = snapshots
         self._pace = pace
@@ -101,22 +104,27 @@ class Answering:
         self._blobs = blobs
         self._lists = lists
         self._opens = opens
+        self._usage = usage
         self._files = asyncio.Semaphore(ALL_AT_ONCE)
         self._last_attempt = asyncio.Lock()
         self._told_no_model: dict[str, float] = {}
         self._told_budget: OrderedDict[str, str] = OrderedDict()
 
-    async def answer(self, key: str, adapter: Adapter, before: Snapshot) -> Again | None:
+    async def answer(
+        self, key: str, adapter: Adapter, before: Snapshot, tenure: Tenure | None = None
+    ) -> Again | None:
         """
         :param before: what the turn is about to start from
+        :param tenure: of this work, where several processes share the database
         :raises StoreError: what the store raises; the turn begins again
+        :raises Fenced: another process has begun to answer here
         """
         if before.turn is None or before.turn.attempt != MAX_ATTEMPTS - 1:
-            return await self._run_once(key, adapter)
+            return await self._run_once(key, adapter, tenure)
         # It was under way when the program died twice, and one message may have been the cause of
         # both. Were all of them begun a last time together, that one would take the others along.
         async with self._last_attempt:
-            return await self._run_once(key, adapter)
+            return await self._run_once(key, adapter, tenure)
 
     def next_ones(self, snapshot: Snapshot) -> tuple[Inbound, ...]:
         """The messages that a run beginning now would take."""
@@ -128,10 +136,17 @@ class Answering:
 
     async def settle(self, key: str) -> None:
         """What a call came to after its turn was over (it had been stopped, say) is saved now."""
-        if self._spending.rows.of(key):
+        rows = self._spending.rows
+        if rows.of(key):
             await self._change(key, replace)
+        if left := rows.of(key):
+            # The conversation is not there any more: it was cleared, or moved by another process.
+            # Who was meant is not known any better now, but what was spent was spent.
+            if self._usage is not None:
+                await self._usage.add([("", replace(row, sender=None)) for row in left])
+            rows.saved(key, left)
 
-    async def _run_once(self, key: str, adapter: Adapter) -> Again | None:
+    async def _run_once(self, key: str, adapter: Adapter, tenure: Tenure | None) -> Again | None:
         execution = new_id()
         purse = self._spending.purse(key, execution)
         keep = partial(self._blobs.put, key) if self._blobs is not None else None
@@ -141,7 +156,7 @@ class Answering:
                 before = await self._snapshots.load(key)
                 await fetching.fetch(self.next_ones(before) if before else ())
                 summary = await self._summary(key, adapter, purse, fetching)
-                again = await self._start(key, adapter, execution, purse, summary, fetching)
+                again = await self._start(key, adapter, execution, purse, summary, fetching, tenure)
                 if again is not _UNFETCHED:
                     return again
         finally:
@@ -155,6 +170,7 @@ class Answering:
         purse: Purse,
         summary: NewSummary | None,
         fetching: Fetching,
+        tenure: Tenure | None,
     ) -> Again | None:
         unfetched = False
 
@@ -162,6 +178,8 @@ class Answering:
             nonlocal unfetched
             if before is None:
                 return None
+            if tenure is not None:
+                tenure.begin(before, execution)
             unfetched = fetching.lacks(self.next_ones(before))
             if unfetched:
                 # It came while the files of those before it were fetched.
@@ -174,6 +192,7 @@ class Answering:
                 purse.ahead(self._agent_for(after), after.rows)
             return self._with_options(after)
 
+        saving = self._clock.monotonic()
         snapshot, applied = await self._snapshots.update(key, start)
         if unfetched:
             return _UNFETCHED
@@ -181,6 +200,10 @@ class Answering:
             return None
         turn = snapshot.turn
         fence = Fence(snapshot.epoch, execution)
+        if tenure is not None:
+            tenure.began(execution)
+            if not await self._is_still_ours(key, fence, saving):
+                return None
         failpoint("started")
         emit(
             "started",
@@ -192,9 +215,10 @@ class Answering:
         )
         try:
             if turn.attempt > MAX_ATTEMPTS:
+                _ends(tenure)
                 await self._apologise(key, adapter, fence, phrases.GAVE_UP, "attempts")
                 return None
-            return await self._attempt(key, adapter, snapshot, turn, fence, purse)
+            return await self._attempt(key, adapter, snapshot, turn, fence, purse, tenure)
         finally:
             # However it ended; cancelled, too.
             emit("ended", key, level=logging.DEBUG, execution=execution)
@@ -235,6 +259,12 @@ class Answering:
         client = Paid(self._client, purse)
         return await summary_of(self._agent, client, before, planned.turn.steps, key)
 
+    async def _is_still_ours(self, key: str, fence: Fence, saving: float) -> bool:
+        """A process that was stopped during a save looks again before it does anything."""
+        if self._clock.monotonic() - saving <= READING:
+            return True
+        return changes.holds(await self._snapshots.refresh(key), fence)
+
     async def _attempt(
         self,
         key: str,
@@ -243,15 +273,20 @@ class Answering:
         turn: Turn,
         fence: Fence,
         purse: Purse,
+        tenure: Tenure | None,
     ) -> Again | None:
         asked = _asked(snapshot, turn)
-        showing = _Showing(self._snapshots, self._pace, key, adapter.limits.rate(key), fence)
+        rate = adapter.limits.rate(key)
+        showing = _Showing(self._snapshots, self._pace, key, rate, fence, tenure)
         on_screen: tuple[str, ...] = ()
         standing: Mapping[str, str] = {}
         try:
             live = adapter.live(key, asked, turn.shown, showing)
             try:
-                finished = await self._run(key, adapter, snapshot, turn, fence, purse, asked, live)
+                finished = await self._run(
+                    key, adapter, snapshot, turn, fence, purse, asked, live, tenure
+                )
+                _ends(tenure)
             finally:
                 on_screen = await live.close()
                 standing = live.standing() if _stands(live) else standing
@@ -294,9 +329,10 @@ class Answering:
         purse: Purse,
         asked: Inbound,
         live: Live,
+        tenure: Tenure | None,
     ) -> Finished | Suspended:
         agent = self._agent_for(snapshot)
-        journal = _Journal(self._snapshots, key, fence, self._clock, agent, purse)
+        journal = _Journal(self._snapshots, key, fence, self._clock, agent, purse, tenure)
         purse.save = journal.kept
         kept, fit = snapshot.messages, snapshot.fit
         if agent.memory.strategy == "summary":
@@ -398,7 +434,7 @@ class Answering:
             )
 
         failpoint("before_commit")
-        _, applied = await self._snapshots.update(key, change)
+        _, applied = await self._snapshots.update(key, change, delivers=True)
         if not applied:
             emit("fenced", key, execution=fence.execution)
             return
@@ -452,7 +488,7 @@ class Answering:
         return phrases.budget_reached(reached, self._say, again=again)
 
     async def _change(self, key: str, change: Callable[[Snapshot], Snapshot]) -> None:
-        await self._snapshots.update(key, lambda before: before and change(before))
+        await self._snapshots.update(key, lambda before: before and change(before), delivers=True)
 
     def _agent_for(self, snapshot: Snapshot) -> Agent:
         """What the chat chose, over what is configured."""
@@ -478,6 +514,11 @@ class Answering:
             effort=agent.effort,
             cwd=self._cwd,
         )
+
+
+def _ends(tenure: Tenure | None) -> None:
+    if tenure is not None:
+        tenure.ends()
 
 
 def _stands(live: Live) -> TypeGuard[Standing]:
@@ -510,15 +551,24 @@ class _Showing:
     """What a Live is given: leave of the pace, and a note in the snapshot."""
 
     def __init__(
-        self, snapshots: Snapshots, pace: Pace, key: str, rate: Rate | None, fence: Fence
+        self,
+        snapshots: Snapshots,
+        pace: Pace,
+        key: str,
+        rate: Rate | None,
+        fence: Fence,
+        tenure: Tenure | None,
     ) -> None:
         self._snapshots = snapshots
         self._pace = pace
         self._key = key
         self._rate = rate
         self._fence = fence
+        self._tenure = tenure
 
     def may(self, leaving: Decoration) -> bool:
+        if self._tenure is not None and not self._tenure.trusted:
+            return False
         return self._pace.may(self._key, self._rate, leaving)
 
     def left(self, leaving: Decoration) -> None:
@@ -546,7 +596,9 @@ class _Journal:
         clock: Clock,
         agent: Agent,
         purse: Purse,
+        tenure: Tenure | None,
     ) -> None:
+        self._shared = tenure is not None
         self._snapshots = snapshots
         self._key = key
         self._fence = fence
@@ -576,8 +628,13 @@ class _Journal:
         )
 
     async def _save(self, change: Callable[[Snapshot], Snapshot]) -> None:
+        saving = self._clock.monotonic()
         snapshot, _ = await self._snapshots.update(
             self._key, lambda before: before and change(before)
         )
+        if self._shared and self._clock.monotonic() - saving > READING:
+            # Whoever was stopped meanwhile may have lost it after this was saved; and what comes
+            # next is a request, or a tool.
+            snapshot = await self._snapshots.refresh(self._key)
         if not changes.holds(snapshot, self._fence):
             raise Fenced("another run has taken this turn over")

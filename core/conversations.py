@@ -37,6 +37,7 @@ from core.engine import Again, Done
 from core.entrance import Entrance
 from core.errors import (
     Fatal,
+    Fenced,
     SnapshotTooNew,
     SnapshotUnreadable,
     StoreCorrupt,
@@ -56,6 +57,7 @@ from core.snapshot import Snapshot
 from core.snapshots import Snapshots, new_id
 from core.spending import Spending
 from core.store import BotStore, SessionRef
+from core.tenure import READING, Tenure
 from core.toolset import Lists
 from core.untold import Untold
 
@@ -76,6 +78,7 @@ class Options(msgspec.Struct, frozen=True):
     :param opens: what reads the files that people send
     :param overheard: how many messages that were said in a room, but not to the bot, are
         remembered for its next turn there; 0: none, and no trace of them is kept
+    :param shared: other processes take messages in, or work, on the same database
     """
 
     cwd: str = ""
@@ -86,6 +89,7 @@ class Options(msgspec.Struct, frozen=True):
     tools: Lists = Lists()
     opens: Opens = OpensNothing()
     overheard: int = 0
+    shared: bool = False
 
 
 class _Busy:
@@ -94,6 +98,11 @@ class _Busy:
     def __init__(self) -> None:
         self.woken = asyncio.get_running_loop().create_future()
         self.turn: asyncio.Task[Again | None] | None = None
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class _Unlooked(Exception):
+    """Nothing is stored: what other processes know of that must be looked up first."""
 
 
 class Conversations:
@@ -128,7 +137,9 @@ class Conversations:
         # Without the command nobody could say that it is to be off, nor take it back.
         self._mention = commands.named("mention")
         self._spending = spending or Spending(clock)
-        self._snapshots = Snapshots(store, clock, self.ref, self._spending.rows)
+        self._snapshots = Snapshots(
+            store, clock, self.ref, self._spending.rows, shared=options.shared
+        )
         self._backstage = Backstage(
             store, self.ref, self._snapshots, clock, Scrubs(clock), self._spending
         )
@@ -159,10 +170,11 @@ class Conversations:
             blobs=store.blobs,
             lists=options.tools,
             opens=options.opens,
+            usage=store.usage,
         )
         self._albums = Albums(clock)
         self._busy: dict[str, _Busy] = {}
-        self._moves = Moves()
+        self._moves = Moves(store.notes if options.shared else None)
         # Conversations that were set aside, and what to say of it when they have begun anew.
         self._untold = Untold(store.notes)
 
@@ -274,7 +286,7 @@ class Conversations:
             return Refused()
         trusted = self._gate.trusts(inbound.sender.id)
         call = await self._called(command, inbound, adapter, trusted) if command else None
-        begun = done = False
+        begun = done = looked = False
         refused: Refused | None = None
 
         def change(before: Snapshot | None) -> Snapshot | None:
@@ -285,6 +297,8 @@ class Conversations:
                 refused = decided if isinstance(decided, Refused) else None
                 return before if isinstance(decided, Refused) else decided
             begun = before is None
+            if before is None and self._options.shared and not looked:
+                raise _Unlooked
             if before is None and self._moves.is_leaving(inbound.key):
                 # It moved while this was on its way in; under the old key it would be answered
                 # before what came earlier.
@@ -308,8 +322,13 @@ class Conversations:
 
         try:
             snapshot, applied = await self._snapshots.update(inbound.key, change)
+        except _Unlooked:
+            await self._look(inbound.key)
+            looked = True
+            snapshot, applied = await self._snapshots.update(inbound.key, change)
         except (SnapshotUnreadable, SnapshotTooNew) as error:
             await self._set_aside(inbound.key, error)
+            looked = True
             snapshot, applied = await self._snapshots.update(inbound.key, change)
         if begun:
             await self._untold.told(inbound.key)
@@ -344,9 +363,11 @@ class Conversations:
         most = self._options.overheard
         if not most or not self._gate.lets_in(inbound.sender.id):
             return Refused()
-        if self._adapter(inbound.key) is None or self._moves.is_leaving(inbound.key):
-            return Refused()
         try:
+            if self._options.shared and await self._snapshots.load(inbound.key) is None:
+                await self._look(inbound.key)
+            if self._adapter(inbound.key) is None or self._moves.is_leaving(inbound.key):
+                return Refused()
             snapshot, applied = await self._snapshots.update(
                 inbound.key, lambda before: changes.hear(before or self._begin(), inbound, most)
             )
@@ -464,8 +485,25 @@ class Conversations:
         too_new = isinstance(error, SnapshotTooNew)
         # First: what was accepted there has no other trace once it is set aside.
         await self._untold.add(key, self._say(phrases.TOO_NEW if too_new else phrases.UNREADABLE))
-        await self._store.set_aside(self.ref(key))
+        if not self._options.shared or await self._is_unreadable(key):
+            await self._store.set_aside(self.ref(key))
         self._snapshots.forget(key)
+
+    async def _is_unreadable(self, key: str) -> bool:
+        """Another process may have set it aside before us: what has begun anew since stays."""
+        self._snapshots.forget(key)
+        try:
+            await self._snapshots.load(key)
+        except (SnapshotUnreadable, SnapshotTooNew):
+            return True
+        return False
+
+    async def _look(self, key: str) -> None:
+        """Nothing is stored here: perhaps another process has moved it, or set it aside."""
+        if moved := await self._moves.told(key):
+            # It may have died before it was done.
+            await self._move(*moved)
+        await self._untold.refresh()
 
     def _lost(self, key: str, adapter: Adapter) -> tuple[str, ...]:
         sentence = self._untold.of(key)
@@ -479,6 +517,7 @@ class Conversations:
         # that could tell us again.
         self._moves.begin(old, new)
         try:
+            await self._moves.tell(old, new)
             await self._store.move(old, new)
             self._moves.stored(old, new)
             self._spending.move(old, new)
@@ -522,6 +561,9 @@ class Conversations:
         adapter = self._adapter(key)
         if adapter is None:
             return Done()
+        while (other := self._busy.get(key)) is not None:
+            # A shared engine may hand us what we are at, when it had thought us dead.
+            await asyncio.wait((other.over,))
         busy = self._busy[key] = _Busy()
         try:
             outcome = await self._work_or_begin_anew(key, adapter, busy)
@@ -530,8 +572,13 @@ class Conversations:
         except StoreError as error:
             logger.error("store", extra={"event": {"key": key, "error": str(error)}})
             outcome = Again(STORE_WAIT)
+        except Fenced as error:
+            # Whoever has it now sees to it; and should that one die, we come again.
+            emit("lost", key, why=str(error))
+            outcome = Again(STORE_WAIT)
         finally:
             del self._busy[key]
+            busy.over.set_result(None)
             self._snapshots.forget(key)
             if busy.turn and not busy.turn.done():
                 busy.turn.cancel()
@@ -552,7 +599,10 @@ class Conversations:
             return await self._begin_anew(key, adapter)
 
     async def _work(self, key: str, adapter: Adapter, busy: _Busy) -> Done | Again:
-        wait = await self._delivery.deliver(key, adapter)
+        tenure = await self._tenure(key) if self._options.shared else None
+        if tenure is not None and self._untold.of(key):
+            return await self._begin_anew(key, adapter)
+        wait = await self._delivery.deliver(key, adapter, tenure)
         if wait is not None:
             return Again(wait)
         snapshot = await self._snapshots.load(key)
@@ -562,11 +612,11 @@ class Conversations:
             return Again(wait)
         if wait := self._albums.wait(key, self._answering.next_ones(snapshot)):
             return Again(wait)
-        answering = self._answering.answer(key, adapter, snapshot)
+        answering = self._answering.answer(key, adapter, snapshot, tenure)
         busy.turn = asyncio.create_task(answering, name=f"turn {key}")
-        again = await self._deliver_beside(key, adapter, busy, busy.turn)
+        again = await self._deliver_beside(key, adapter, busy, busy.turn, tenure)
         await self._answering.settle(key)
-        wait = await self._delivery.deliver(key, adapter)
+        wait = await self._delivery.deliver(key, adapter, tenure)
         if wait is not None:
             return Again(wait)
         if again is not None:
@@ -576,18 +626,60 @@ class Conversations:
             return Done()
         return Again(approvals.wait(snapshot, self._clock.now()) or 0.0)
 
+    async def _tenure(self, key: str) -> Tenure:
+        """What there is to be taken over."""
+        found = await self._snapshots.refresh(key)
+        if found is None:
+            await self._look(key)
+        return Tenure(self._clock, self._snapshots.process, found)
+
     async def _deliver_beside(
-        self, key: str, adapter: Adapter, busy: _Busy, turn: asyncio.Task[Again | None]
+        self,
+        key: str,
+        adapter: Adapter,
+        busy: _Busy,
+        turn: asyncio.Task[Again | None],
+        tenure: Tenure | None,
     ) -> Again | None:
         """Commands are answered while the turn runs."""
-        while not turn.done():
-            await asyncio.wait((turn, busy.woken), return_when=asyncio.FIRST_COMPLETED)
-            if busy.woken.done() and not turn.done():
-                busy.woken = asyncio.get_running_loop().create_future()
-                await self._delivery.deliver(key, adapter)
+        reading = None if tenure is None else asyncio.create_task(self._clock.sleep(READING))
+        try:
+            while not turn.done():
+                waiting = (turn, busy.woken) if reading is None else (turn, busy.woken, reading)
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if turn.done():
+                    break
+                if busy.woken.done():
+                    busy.woken = asyncio.get_running_loop().create_future()
+                elif tenure is not None:
+                    reading = asyncio.create_task(self._clock.sleep(READING))
+                    await self._read(key, turn, tenure)
+                await self._delivery.deliver(key, adapter, tenure)
+        finally:
+            if reading is not None:
+                reading.cancel()
         if turn.cancelled():
             return None
         return turn.result()
+
+    async def _read(self, key: str, turn: asyncio.Task[Again | None], tenure: Tenure) -> None:
+        """What other processes were told meanwhile may end the turn, as what is said to this one
+        does at once."""
+        try:
+            snapshot = await self._snapshots.refresh(key)
+        except StoreUnavailable as error:
+            # Only asked: what the turn is about to save decides, and fails as well.
+            trouble("reading.failed", key, error=str(error))
+            return
+        if tenure.execution is None:
+            return
+        if tenure.lost(snapshot):
+            emit("lost", key, execution=tenure.execution)
+            turn.cancel()
+        elif snapshot is not None and self._answering.next_ones(snapshot):
+            turn.cancel()
+        else:
+            tenure.looked()
 
     async def _begin_anew(self, key: str, adapter: Adapter) -> Again:
         """What was to be done here could not be read: the person is told so, unasked."""

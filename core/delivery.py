@@ -16,6 +16,7 @@ from core.pace import Pace
 from core.phrases import ENGLISH, Wording
 from core.snapshot import Snapshot
 from core.snapshots import Snapshots
+from core.tenure import READING, Tenure
 
 # A shorter wait is slept where it arises; a longer one frees the lane.
 SHORT_WAIT: Final = 5.0
@@ -50,21 +51,35 @@ class Delivery:
         self._made = made
         self._say = say
 
-    async def deliver(self, key: str, adapter: Adapter) -> float | None:
-        """Until nothing is unsent (None), or for so many seconds nothing may leave."""
+    async def deliver(
+        self, key: str, adapter: Adapter, tenure: Tenure | None = None
+    ) -> float | None:
+        """Until nothing is unsent (None), or for so many seconds nothing may leave.
+
+        :param tenure: of this work, where several processes share the database
+        :raises Fenced: another process delivers here now
+        """
         while True:
             snapshot = await self._snapshots.load(key)
             part = snapshot.next_part if snapshot else None
             if part is None:
                 return None
+            if tenure is not None and tenure.must_claim(part):
+                await self._snapshots.update(key, self._claim(part.id), delivers=True)
+                continue
             rate = adapter.limits.rate(key)
             wait = self._pace.wait(key, rate)
             if wait > SHORT_WAIT:
                 return wait
             if wait > 0:
                 await self._clock.sleep(wait)
+                if tenure is not None:
+                    # What has ended it meanwhile may have been said to another process.
+                    await self._snapshots.refresh(key)
             elif part.state == "waiting":
                 await self._change(key, outbox.sending, part)
+            elif tenure is not None and not await self._is_still_ours(key, part):
+                continue
             else:
                 self._pace.take(key, rate)
                 try:
@@ -121,9 +136,8 @@ class Delivery:
 
     async def _mark(self, key: str, part: Outbound, receipt: Receipt, began: float) -> None:
         self._pace.succeeded(key)
-        await self._snapshots.update(
-            key,
-            lambda snapshot: snapshot and outbox.delivered(snapshot, part.id, receipt.message_ids),
+        await self._change(
+            key, lambda snapshot, id: outbox.delivered(snapshot, id, receipt.message_ids), part
         )
         failpoint("marked")
         emit(
@@ -164,4 +178,31 @@ class Delivery:
     async def _change(
         self, key: str, change: Callable[[Snapshot, str], Snapshot], part: Outbound
     ) -> None:
-        await self._snapshots.update(key, lambda snapshot: snapshot and change(snapshot, part.id))
+        """Of what another process has claimed since, nothing is noted here: it does that."""
+
+        def of_ours(snapshot: Snapshot | None) -> Snapshot | None:
+            if snapshot is None or self._is_claimed(snapshot, part.id):
+                return snapshot
+            return change(snapshot, part.id)
+
+        await self._snapshots.update(key, of_ours, delivers=True)
+
+    def _claim(self, part_id: str) -> Callable[[Snapshot | None], Snapshot | None]:
+        process = self._snapshots.process
+        return lambda snapshot: snapshot and outbox.claimed(snapshot, part_id, process)
+
+    def _is_claimed(self, snapshot: Snapshot, part_id: str) -> bool:
+        """Whether this part is another process's."""
+        process = self._snapshots.process
+        return bool(process) and any(
+            part.id == part_id and part.state != "waiting" and part.by != process
+            for part in snapshot.outbox
+        )
+
+    async def _is_still_ours(self, key: str, part: Outbound) -> bool:
+        """What was marked just now is; what was marked a while ago, or tried before, may have been
+        taken over by another process meanwhile."""
+        if self._snapshots.is_fresh(key, part.id, within=READING):
+            return True
+        snapshot = await self._snapshots.refresh(key)
+        return snapshot is not None and snapshot.next_part == part

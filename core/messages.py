@@ -163,6 +163,7 @@ class Outbound(
         affair: between two people it is plain
     :param file: it is sent as this file; `body` is empty then
     :param why: what keeps it from leaving, when it is held or has failed; for people
+    :param by: which process has marked it as sending, when several share a database
     """
 
     id: str
@@ -172,6 +173,7 @@ class Outbound(
     reply_to: str | None = None
     file: File | None = None
     why: str | None = None
+    by: str = ""
 
 
 def clean(text: str) -> str:

@@ -113,6 +113,22 @@ def sending(snapshot: Snapshot, part_id: str) -> Snapshot:
     return _next_sending(snapshot) if part and part.id == part_id else snapshot
 
 
+def claimed(snapshot: Snapshot, part_id: str, by: str) -> Snapshot:
+    """The part is about to leave, by this process and by no other. Only the next part ever is."""
+    part = snapshot.next_part
+    if part is None or part.id != part_id or (part.state, part.by) == ("sending", by):
+        return snapshot
+    return _replaced(snapshot, replace(part, state="sending", by=by))
+
+
+def unmarked(snapshot: Snapshot, part_id: str) -> Snapshot:
+    """The part waits for somebody who sends."""
+    part = snapshot.next_part
+    if part is None or part.id != part_id or part.state != "sending":
+        return snapshot
+    return _replaced(snapshot, replace(part, state="waiting", by=""))
+
+
 def put_back(snapshot: Snapshot, part_id: str) -> Snapshot:
     """The part was certainly not sent; it waits again."""
     return _with_state(snapshot, part_id, "waiting")
@@ -184,6 +200,11 @@ def newest(sent: tuple[Sent, ...], answer: str) -> tuple[Sent, ...]:
     mine = f"{answer}."
     reply = tuple(each for each in old if answer and each.part.startswith(mine))
     return (*reply[-ANSWER_LIMIT:], *new)
+
+
+def _replaced(snapshot: Snapshot, part: Outbound) -> Snapshot:
+    outbox = tuple(part if each.id == part.id else each for each in snapshot.outbox)
+    return replace(snapshot, outbox=outbox)
 
 
 def _next_sending(snapshot: Snapshot) -> Snapshot:

@@ -3,6 +3,10 @@
 A change is a pure function; when somebody else saved first it is applied again to what they saved.
 That alone makes two tasks in one process, and two processes on one database, equally safe. Nothing
 here knows what a change means.
+
+Where several processes share the database, what is remembered may be older than what another one
+saved: `refresh` asks. And a part that is about to leave says whose it is, for only who works on a
+conversation sends.
 """
 
 from __future__ import annotations
@@ -14,11 +18,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from core import outbox
 from core.clock import Clock
 from core.errors import StaleSnapshot
 from core.snapshot import Snapshot, stored
 from core.spending import UnsavedRows
-from core.store import SessionRef, SessionStore
+from core.store import SessionRef, SessionStore, TellsRevision
 
 CACHED: Final = 1_000
 
@@ -39,6 +44,8 @@ class Snapshots:
     """
     :param ref: what the store is told about a key
     :param rows: of what model calls used, for whatever save comes next
+    :param shared: other processes may save as well
+    :ivar process: names this one in what it is about to send; empty: there is no other
     """
 
     def __init__(
@@ -47,7 +54,11 @@ class Snapshots:
         clock: Clock,
         ref: Callable[[str], SessionRef],
         rows: UnsavedRows | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
+        self.process: Final = new_id() if shared else ""
+        self._asks = store if shared and isinstance(store, TellsRevision) else None
         self._store = store
         self._clock = clock
         self._ref = ref
@@ -57,7 +68,8 @@ class Snapshots:
         self._newest: dict[str, object] = {}
         # Loads under way, as long as nothing has happened to their key since they began.
         self._loading: dict[str, set[object]] = {}
-        self._fresh: dict[str, str] = {}
+        # The part that we have marked and not tried yet, and when that was.
+        self._fresh: dict[str, tuple[str, float]] = {}
 
     async def load(self, key: str) -> Snapshot | None:
         """From memory while the key is worked on, else from the store. Never older than a save that
@@ -76,9 +88,22 @@ class Snapshots:
                 return snapshot
         return self._cached[key]
 
-    async def update(self, key: str, change: Change) -> tuple[Snapshot | None, bool]:
+    async def refresh(self, key: str) -> Snapshot | None:
+        """What is stored now, whoever saved it. Cheap as long as nobody else has."""
+        known = self._cached.get(key)
+        if known is not None and self._asks is not None:
+            revision = await self._asks.revision(self._ref(key))
+            if revision == known.revision and self._cached.get(key) is known:
+                return known
+        self.forget(key)
+        return await self.load(key)
+
+    async def update(
+        self, key: str, change: Change, *, delivers: bool = False
+    ) -> tuple[Snapshot | None, bool]:
         """What is stored afterwards, and whether the change applied.
 
+        :param delivers: who asks is at work on this conversation, and sends what this marks
         :raises StoreError: what the store raises, `StaleSnapshot` aside; the outcome may be
             unknown, and the next load asks the store
         """
@@ -87,6 +112,8 @@ class Snapshots:
             after = change(before)
             if after is before or after is None:
                 return before, False
+            if self.process:
+                after = self._whose(before, after, delivers)
             after = replace(
                 after,
                 revision=first_revision() if before is None else before.revision + 1,
@@ -127,10 +154,27 @@ class Snapshots:
     def take_fresh(self, key: str, part_id: str) -> bool:
         """Whether this process itself marked the part for a send it has yet to make. Asked once:
         from then on the part is uncertain."""
-        if self._fresh.get(key) != part_id:
+        if not self.is_fresh(key, part_id):
             return False
         del self._fresh[key]
         return True
+
+    def is_fresh(self, key: str, part_id: str, within: float | None = None) -> bool:
+        """The same, without a trace.
+
+        :param within: only when it was marked so many seconds ago at most
+        """
+        fresh, at = self._fresh.get(key, ("", 0.0))
+        return fresh == part_id and (within is None or self._clock.monotonic() - at <= within)
+
+    def _whose(self, before: Snapshot | None, after: Snapshot, delivers: bool) -> Snapshot:
+        """A part that is about to leave leaves from here; when nobody here sends it, it waits."""
+        part = after.next_part
+        if part is None or part.state != "sending" or _was_leaving(before, part.id):
+            return after
+        if delivers:
+            return outbox.claimed(after, part.id, self.process)
+        return outbox.unmarked(after, part.id)
 
     def _ended(self, key: str, call: object) -> bool:
         """Whether nothing else was asked or forgotten since this call began."""
@@ -160,7 +204,12 @@ class Snapshots:
         if part is None or part.state != "sending":
             self._fresh.pop(key, None)
             return
-        was = {old.id: old.state for old in before.outbox} if before else {}
         # One that was leaving already, even behind others, may be on the screen.
-        if was.get(part.id) != "sending":
-            self._fresh[key] = part.id
+        if not _was_leaving(before, part.id):
+            self._fresh[key] = part.id, self._clock.monotonic()
+
+
+def _was_leaving(before: Snapshot | None, part_id: str) -> bool:
+    return before is not None and any(
+        old.id == part_id and old.state == "sending" for old in before.outbox
+    )

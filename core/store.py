@@ -187,6 +187,20 @@ class UsageRows(Protocol):
 
 
 @runtime_checkable
+class TellsRevision(Protocol):
+    """What a store has besides when several processes may share it, so that whoever wants to know
+    whether somebody else has saved need not load all of a conversation."""
+
+    async def revision(self, ref: SessionRef) -> int | None:
+        """The stored revision, as `load` would give it; None: nothing is stored. Whether it can be
+        read nobody has looked.
+
+        :raises StoreUnavailable: the database did not answer
+        """
+        ...
+
+
+@runtime_checkable
 class BotStore(SessionStore, Protocol):
     """What a bot needs besides. An async context manager: open inside, closed outside."""
 

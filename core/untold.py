@@ -37,6 +37,13 @@ class Untold:
     def of(self, key: str) -> str | None:
         return self._known.get(key)
 
+    async def refresh(self) -> None:
+        """What other processes could not say.
+
+        :raises StoreError: what the store raises
+        """
+        self._known = _decode(await self._notes.get(NAME) or b"{}")
+
     async def add(self, key: str, sentence: str) -> None:
         """Durable when it returns.
 

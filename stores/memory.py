@@ -134,6 +134,10 @@ class MemoryStore:
         kept = self._table.sessions.get(ref.key)
         return kept.snapshot if kept else None
 
+    async def revision(self, ref: SessionRef) -> int | None:
+        kept = self._table.sessions.get(ref.key)
+        return kept.snapshot.revision if kept else None
+
     async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
         kept = self._table.sessions.get(ref.key)
         revision = kept.snapshot.revision if kept else None

@@ -49,7 +49,7 @@ from core.retention import DAY as DAYS
 from core.retention import Retention, Rules
 from core.snapshot import Overheard, Pending, Sent, Snapshot, Suspension, Turn, Usage, stored
 from core.snapshots import Snapshots
-from core.store import Blob, BotStore, SessionRef, SessionStore, Summary
+from core.store import Blob, BotStore, SessionRef, SessionStore, Summary, TellsRevision
 from core.trimming import NewSummary
 from core.usage import QUARTER, UNIT, Spent, Sum
 
@@ -188,7 +188,7 @@ def rich() -> Snapshot:
         ),
         outbox=(
             Outbound("out-1", '{"text":"' + "y" * 4000 + '"}', "sending", reply_to="77"),
-            Outbound("out-2", "é" * 300),
+            Outbound("out-2", "é" * 300, by="process 1"),
             Outbound("out-3", None, "held", replaces="90"),
             Outbound("out-4", "", "failed"),
         ),
@@ -587,6 +587,21 @@ class StoreContract(SessionStoreContract):
         assert await store.load(ref("t:1")) == value
         assert await seqs(store, "t:1") == [10, 9, 8, 7, 4, 3]
         assert await keys(store) == ["t:1"]
+
+    async def test_the_revision_is_that_of_the_newest_save(self, store: BotStore) -> None:
+        """Of a store that several processes may share."""
+        if not isinstance(store, TellsRevision):
+            return
+        assert await store.revision(ref("t:1")) is None
+        await store.save(ref("t:1"), begun(1000), replaces=None)
+        await store.save(ref("t:2"), begun(2000), replaces=None)
+        assert await store.revision(ref("t:1")) == 1000
+        await store.save(ref("t:1"), begun(1001), replaces=1000)
+        assert await store.revision(ref("t:1")) == 1001
+        await store.set_aside(ref("t:1"))
+        assert await store.revision(ref("t:1")) is None
+        await store.clear(ref("t:2"))
+        assert await store.revision(ref("t:2")) is None
 
     # ------------------------------------------------------------------ what a turn does
 

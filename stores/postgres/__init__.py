@@ -166,6 +166,12 @@ class PostgresStore:
         self._remember(ref.key, loaded.snapshot)
         return loaded.snapshot
 
+    async def revision(self, ref: SessionRef) -> int | None:
+        found = await self._fetch(
+            "SELECT revision FROM sessions WHERE key = %s AND aside IS NULL", (ref.key,)
+        )
+        return int(found[0][0]) if found else None
+
     async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
         revision, next_seq = self._known.get(ref.key, (None, None))
         known = next_seq if revision == replaces else None

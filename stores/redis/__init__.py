@@ -132,6 +132,9 @@ class RedisStore:
         self._remember(ref.key, save.known_from(loaded.stored, loaded.snapshot))
         return loaded.snapshot
 
+    async def revision(self, ref: SessionRef) -> int | None:
+        return await load.revision(self._server, ref.key)
+
     async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
         known = self._known.pop(ref.key, None)
         if known is not None and known.revision != replaces:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from core.errors import SnapshotUnreadable
 from core.messages import Message
 from core.snapshot import Snapshot, Span
 from stores.redis import scripts
@@ -39,6 +40,20 @@ async def fetch(server: Server, key: str) -> Stored | None:
         bodies={name.decode(errors="replace"): body for name, body in _pairs(bodies)},
         rows={int(number): row for number, row in zip(numbers, rows, strict=True)},
     )
+
+
+async def revision(server: Server, key: str) -> int | None:
+    """
+    :raises SnapshotUnreadable: it is no number
+    """
+    found: list[Any] = await server.run(scripts.HEAD, key=key)
+    if not found:
+        return None
+    stored = _stored(*found)
+    try:
+        return int(stored.revision)
+    except ValueError as error:
+        raise SnapshotUnreadable(f"{key}: the stored revision is damaged") from error
 
 
 def _stored(id: bytes, fields: Sequence[bytes | None]) -> Stored:

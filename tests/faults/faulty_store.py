@@ -16,7 +16,16 @@ from typing import NamedTuple, Self, TypeVar
 from core.errors import SnapshotUnreadable, StoreCorrupt, StoreUnavailable
 from core.messages import Message
 from core.snapshot import Snapshot
-from core.store import Blob, Blobs, BotStore, Notes, SessionRef, Summary, UsageRows
+from core.store import (
+    Blob,
+    Blobs,
+    BotStore,
+    Notes,
+    SessionRef,
+    Summary,
+    TellsRevision,
+    UsageRows,
+)
 from core.usage import By, Spent, Sum
 
 T = TypeVar("T")
@@ -120,6 +129,11 @@ class FaultyStore:
         await self._call(
             "save", ref.key, lambda: self._store.save(ref, snapshot, replaces=replaces)
         )
+
+    async def revision(self, ref: SessionRef) -> int | None:
+        store = self._store
+        assert isinstance(store, TellsRevision)
+        return await self._call("revision", ref.key, lambda: store.revision(ref))
 
     async def clear(self, ref: SessionRef) -> None:
         await self._call("clear", ref.key, lambda: self._store.clear(ref))
