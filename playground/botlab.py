@@ -373,6 +373,25 @@ class OneOnSlack:
         self._botlab.note(self.name, f"(presses {label})")
         self._server.choose(self.person, label, place)
 
+    async def opens_home(self) -> None:
+        """They look at the app's home tab."""
+        self._botlab.note(self.name, "(opens the app's home)")
+        self._server.open_home(self.person)
+
+    async def reads_at_home(self, wanted: Wanted, within: float = PATIENCE_SECONDS) -> str:
+        """A text that stands there, once it does."""
+        return await self._botlab.hear(
+            self.name, lambda: self._server.home_texts(self.person), wanted, within
+        )
+
+    async def presses_at_home(self, label: str) -> None:
+        """The button there that says this, once it is there."""
+        await self._botlab.hear(
+            self.name, lambda: self._server.home_buttons(self.person), label, PATIENCE_SECONDS
+        )
+        self._botlab.note(self.name, f"(presses {label} on the app's home)")
+        self._server.choose_at_home(self.person, label)
+
     def sees(self, channel: Channel | None = None) -> list[str]:
         """All that the bot has said there and not taken back."""
         return self._server.texts(self._server.chat(channel or self.person))

@@ -68,6 +68,19 @@ class Record(Places):
         """The view that the app has published to a person's home tab."""
         return self._world.homes.get((who.team, who.id))
 
+    def home_texts(self, who: Person) -> list[str]:
+        """What can be read there, a text for each block or element."""
+        found = []
+        for block in (self.home(who) or {}).get("blocks", ()):
+            for each in (block.get("text"), *(block.get("elements") or ())):
+                if isinstance(each, dict) and isinstance(each.get("text"), str):
+                    found.append(each["text"])
+        return found
+
+    def home_buttons(self, who: Person) -> list[str]:
+        """What the buttons there say."""
+        return [text for text, _ in elements((self.home(who) or {}).get("blocks"))]
+
     def buttons(self, chat: Place) -> list[tuple[str, list[str]]]:
         """The messages with buttons, oldest first: time stamp, and what the buttons say."""
         shown = [(sent.ts, sent.raw) for sent in self.sent(chat) if not sent.deleted]

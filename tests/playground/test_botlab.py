@@ -58,6 +58,11 @@ async def test_slack_and_troubles_by_name(botlab: BotLab) -> None:
     await alice.hears("As you like it.", general, thread=thread)
     await botlab.quiet()
     assert alice.sees() == ["Nice to meet you, Alice."], "what was cut off came once"
+    await alice.opens_home()
+    assert "!reset" in await alice.reads_at_home(re.compile("What you can tell me"))
+    await alice.presses_at_home("Reset direct messages")
+    await alice.hears(re.compile("begin anew"))
+    await alice.reads_at_home(re.compile("forgotten what we said in direct messages"))
     with pytest.raises(KeyError, match="no trouble 'fire'"):
         botlab.trouble("fire")
 

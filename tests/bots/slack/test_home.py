@@ -40,12 +40,7 @@ BOTH = pytest.mark.parametrize("transport", ["socket", "http"])
 
 def shown(slack: Slack, who: Person) -> str:
     """All that can be read there."""
-    view = slack.home(who) or {"blocks": []}
-    texts = []
-    for block in view["blocks"]:
-        inner = [block.get("text"), *(block.get("elements") or ())]
-        texts += [each["text"] for each in inner if each and isinstance(each.get("text"), str)]
-    return "\n".join(texts)
+    return "\n".join(slack.home_texts(who))
 
 
 def member_id(slack: Slack, who: Person, team: Team | None = None) -> str:
