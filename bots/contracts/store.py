@@ -1462,6 +1462,29 @@ class StoreContract(SessionStoreContract):
         assert not any(b"sha256" in bytes(row.blocks) for row in value.rows)
         assert await store.blobs.get(id) is not None
 
+    async def test_a_blob_that_an_older_row_names_is_kept(self, store: BotStore) -> None:
+        """Erased are the newer rows that name it, and nothing that waits does."""
+        if not self.keeps_archive:
+            pytest.skip("this store keeps the window only")
+        id = await store.blobs.put("t:1", b"old", "image/png")
+        chat = await self._shows(store, "t:1", id)
+        for _ in range(6):
+            await chat.turn(SHORT)
+        said: list[tuple[Role, Raw]] = [("user", image(id)), ("assistant", text("again"))]
+        value = await chat.update(lambda value: changes.append(value, said, Usage(), 9, SHORT))
+        first = value.next_seq - 2
+        fewer = replace(
+            value,
+            spans=((1, first - 1),),
+            messages=value.messages[:-2],
+            erase=((first, first + 1),),
+        )
+        value = await chat.update(lambda _: fewer)
+        assert not any(b"sha256" in bytes(row.blocks) for row in value.rows)
+        assert await store.blobs.get(id) is not None
+        await chat.update(lambda value: changes.reset(value, "epoch-2"))
+        assert await store.blobs.get(id) is None
+
     async def test_blobs_move_along(self, store: BotStore) -> None:
         ids = [await store.blobs.put("t:1", data, "image/png") for data in (b"a", b"b", b"c")]
         topic = await store.blobs.put("t:1/7", b"topic", "image/png")

@@ -25,6 +25,7 @@ from cryptography.x509.oid import NameOID
 from msgspec.structs import replace
 
 from bots.contracts.store import (
+    EPOCH,
     Chat,
     StoreContract,
     begun,
@@ -35,9 +36,11 @@ from bots.contracts.store import (
     ref,
     rich,
     seqs,
+    spent,
     text,
 )
 from core import changes, events
+from core.blobs import GRACE_MS, id_of
 from core.clock import SystemClock
 from core.errors import (
     BlobUnreadable,
@@ -50,6 +53,7 @@ from core.errors import (
     StoreUnavailable,
 )
 from core.memory import BOT_MEMORY
+from core.messages import encode_blocks
 from core.snapshot import Usage, stored
 from core.store import BotStore
 from stores.memory import MemoryStore
@@ -493,6 +497,52 @@ async def test_a_stale_reset_takes_no_picture_along(url: str) -> None:
         assert await two.blobs.get(id) is not None
 
 
+async def test_long_texts_go_when_they_are_done_with(store: RedisStore, url: str) -> None:
+    """And with them the pictures that only they have named."""
+    id = await store.blobs.put("t:1", b"a picture", "image/png")
+    chat = Chat(store, "t:1")
+    await chat.turn()
+    asked = replace(inbound("in", "long " * 300), blocks=image(id, *["sha256:" + "0" * 64] * 9))
+    await chat.update(partial(changes.accept, inbound=asked))
+    with behind(url) as redis:
+        bodies = f"b:{redis.id('t:1')}"
+        assert redis("HLEN", bodies) == 2
+        await chat.update(lambda value: changes.reset(value, "epoch-2"))
+        assert redis("HLEN", bodies) == 0
+    assert await store.blobs.get(id) is None
+
+
+async def test_a_picture_may_be_put_a_while_before_it_is_named(url: str) -> None:
+    async with RedisStore(url, clock=Still()) as store:
+        id = await store.blobs.put("t:1", b"early", "image/png")
+        with behind(url) as redis:
+            put = int(redis("HGET", "uses:t:1", id))
+        chat = Chat(store, "t:1")
+        for late, there in ((GRACE_MS, True), (GRACE_MS + 1, False)):
+            await chat.turn()
+            await chat.update(
+                lambda value, at=put + late: replace(changes.reset(value, EPOCH), updated_at=at)  # type: ignore[misc]
+            )
+            assert (await store.blobs.get(id) is not None) is there
+
+
+async def test_rows_that_are_gone_are_not_rewritten(store: RedisStore) -> None:
+    chat = Chat(store, "t:1")
+    value = await chat.turn()
+    row = replace(value.messages[0], seq=77)
+    await chat.update(lambda value: replace(value, rewritten=(row,), next_seq=99))
+    assert await seqs(store, "t:1") == [2, 1]
+    value = await chat.update(lambda value: replace(value, spans=((1, 98),)))
+    assert await seqs(store, "t:1") == [2, 1]
+
+
+async def test_a_name_inside_of_what_was_said_is_no_speaker(store: RedisStore) -> None:
+    said: Any = [("assistant", encode_blocks([{"input": {"who": "telegram:9"}}]))]
+    chat = Chat(store, "t:1")
+    await chat.update(lambda value: changes.append(value, said, Usage(), 1, BOT_MEMORY))
+    assert [key async for key in store.spoken_by("telegram:9")] == []
+
+
 # ---------------------------------------------------------------------- a chat that moves
 
 
@@ -519,6 +569,41 @@ async def test_who_saves_while_a_chat_moves_loses_nothing(
     with pytest.raises(StoreUnavailable, match="written to all the time"):
         await store.move("t:2", "t:3")
     assert [summary.key for summary in await listed(store)] == ["t:2"]
+
+
+async def test_what_begins_while_a_chat_moves(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic inside, one where it goes, and a picture of a message that is still to come."""
+    await Chat(store, "t:1").turn()
+    run = OurServer.run
+    begins: list[Callable[[], Any]] = [
+        lambda: store.save(ref("t:1/7"), begun(), replaces=None),
+        lambda: Chat(store, "t:2").turn(),
+        lambda: store.blobs.put("t:1/8", b"early", "image/png"),
+    ]
+
+    async def disturbed(self: OurServer, script: Any, *data: bytes, **given: Any) -> Any:
+        if script is scripts.MOVE and begins:
+            await begins.pop(0)()
+        return await run(self, script, *data, **given)
+
+    monkeypatch.setattr(OurServer, "run", disturbed)
+    await store.move("t:1", "t:2")
+    assert [summary.key for summary in await listed(store)] == ["t:2", "t:2/7"]
+    assert await seqs(store, "t:2") == [4, 3, 2, 1]
+    await store.clear(ref("t:1/8"))
+    await store.clear(ref("t:2/8"))
+    assert await store.blobs.get(id_of(b"early")) is None
+    await store.save(ref("t:2/8"), begun(), replaces=None)
+
+
+async def test_only_who_moves_has_paid_elsewhere(store: RedisStore) -> None:
+    paid = ["t:1", "t:1-1", "t:1.", "t:1/7", "t:10"]
+    await store.usage.add([(key, spent(key)) for key in paid])
+    await store.move("t:1", "u")
+    sums = await store.usage.sums(("key",))
+    assert [each.key for each in sums] == ["t:1-1", "t:1.", "t:10", "u", "u/7"]
 
 
 @pytest.mark.parametrize(("old", "new"), [("t:1", "t:1/7"), ("t:1/7", "t:1"), ("t:1/7", "t:2")])
