@@ -46,13 +46,12 @@ async def revision(server: Server, key: str) -> int | None:
     """
     :raises SnapshotUnreadable: it is no number
     """
-    found: list[Any] = await server.run(scripts.HEAD, key=key)
+    found: list[Any] = await server.run(scripts.REVISION, key=key)
     if not found:
         return None
-    stored = _stored(*found)
     try:
-        return int(stored.revision)
-    except ValueError as error:
+        return int(found[0])
+    except (TypeError, ValueError) as error:
         raise SnapshotUnreadable(f"{key}: the stored revision is damaged") from error
 
 

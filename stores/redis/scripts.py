@@ -294,6 +294,12 @@ local found = call('HMGET', P .. 's:' .. id, 'revision', 'next_seq', 'seen', 'se
 return done(id, found, call('HKEYS', P .. 'b:' .. id))
 """)
 
+REVISION: Final = _looks(r"""
+local id = call('HGET', P .. 'ids', a.key)
+if not id then return done() end
+return done(call('HGET', P .. 's:' .. id, 'revision'))
+""")
+
 HEAD: Final = _looks(r"""
 local id = call('HGET', P .. 'ids', a.key)
 if not id then return done() end

@@ -226,7 +226,9 @@ async def test_what_is_damaged_is_listed_and_not_written_over(store: RedisStore,
     await store.save(ref("t:1"), rich(), replaces=None)
     store._known.clear()
     with behind(url) as redis:
-        redis("HSET", f"s:{redis.id('t:1')}", "updated_at", "?", "next_seq", "?")
+        redis("HSET", f"s:{redis.id('t:1')}", "updated_at", "?", "next_seq", "?", "revision", "?")
+    with pytest.raises(SnapshotUnreadable, match="t:1: the stored revision is damaged"):
+        await store.revision(ref("t:1"))
     assert [(each.key, each.updated_at) for each in await listed(store)] == [("t:1", 0)]
     later = replace(rich(), revision=2**48)
     with pytest.raises(SnapshotUnreadable, match="t:1: what is stored is damaged"):
