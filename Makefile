@@ -6,7 +6,7 @@ BIN := .venv/bin
 # More than there are cores: many tests wait for a real program, or for a second to pass.
 WORKERS := 4
 
-.PHONY: help setup demo test check test-browser images test-crash soak mutate cover bench lock clean
+.PHONY: help setup demo test check test-browser images test-crash soak mutate cover bench bench-engine lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ cover: setup ## the tests must reach every line of core/ and stores/
 bench: setup .venv-bench/.done ## measure the figures of the README, in an environment of its own
 	.venv-bench/bin/python bench/store.py
 	.venv-bench/bin/python bench/cache.py
+
+bench-engine: setup ## measure the shared engine with a PostgreSQL beside it (a minute)
+	$(BIN)/python -m bench.engine
 
 .venv-bench/.done: pyproject.toml requirements.lock bench/requirements.txt
 	@sh tools/setup.sh .venv-bench requirements.lock bench/requirements.txt

@@ -287,7 +287,7 @@ class _Later(SystemClock):
         return super().monotonic() + self.ahead
 
 
-class _AtOnce:
+class AtOnce:
     """A model that answers in no time, in 100 pieces.
 
     :param reads: whether the request is encoded and a stream of bytes read
@@ -329,7 +329,7 @@ class _Still:
         return ()
 
 
-class _Nowhere:
+class Nowhere:
     """An adapter whose messages arrive at once, nowhere."""
 
     name = "telegram"
@@ -356,7 +356,7 @@ class _Nowhere:
         return _Still()
 
 
-class _ToTelegram(_Nowhere):
+class _ToTelegram(Nowhere):
     """The same behind all of the Telegram adapter that is ours: keys, rendering, typing."""
 
     def __init__(self, adapter: TelegramAdapter) -> None:
@@ -369,7 +369,7 @@ class _ToTelegram(_Nowhere):
 class _House:
     """A bot between an adapter and a model that cost nothing."""
 
-    def __init__(self, store: BotStore, adapter: _Nowhere, *, reads: bool) -> None:
+    def __init__(self, store: BotStore, adapter: Nowhere, *, reads: bool) -> None:
         self.adapter = adapter
         self.clock = _Later()
         self.engine = EmbeddedEngine(self.clock)
@@ -377,7 +377,7 @@ class _House:
         self.conversations = Conversations(
             store,
             Agent(memory=BOT_MEMORY),
-            _AtOnce(reads=reads),
+            AtOnce(reads=reads),
             (adapter,),
             gate,
             self.clock,
@@ -410,7 +410,7 @@ async def own(spec: Spec) -> Numbers:
     """Turns without SDK, network and database."""
     alone = spec.who == "core"
     telegram = TelegramAdapter(TOKEN, base_url=NOBODY, streaming="off")
-    adapter = _Nowhere(telegram.limits) if alone else _ToTelegram(telegram)
+    adapter = Nowhere(telegram.limits) if alone else _ToTelegram(telegram)
     me = Me(BOT, "bench_bot")
     store = MemoryStore()
     took = 0.0
@@ -463,7 +463,7 @@ async def idle(spec: Spec) -> Numbers:
     telegram = TelegramAdapter(TOKEN, base_url=NOBODY, streaming="off")
     first = min(500, spec.chats)  # enough for what is there anyway
     async with SQLiteStore(Path(spec.folder, "db")) as store:
-        async with _House(store, _Nowhere(telegram.limits), reads=False) as house:
+        async with _House(store, Nowhere(telegram.limits), reads=False) as house:
             await _talk(house, 0, first)
             base, tasks, open_files = resident(), len(asyncio.all_tasks()), descriptors()
             await _talk(house, first, spec.chats)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -36,9 +36,10 @@ SETTINGS: Final = (
 class Server:
     """:param folder: its data and its socket are there"""
 
-    def __init__(self, folder: Path, programs: Path) -> None:
+    def __init__(self, folder: Path, programs: Path, settings: Sequence[str] = SETTINGS) -> None:
         self.folder = folder
         self._programs = programs
+        self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, schema: str) -> str:
@@ -50,7 +51,7 @@ class Server:
     def start(self) -> None:
         if not (self.folder / "data").exists():
             self._make()
-        settings = [word for setting in SETTINGS for word in ("-c", setting)]
+        settings = [word for setting in self._settings for word in ("-c", setting)]
         command = [
             str(self._programs / "postgres"),
             *("-D", str(self.folder / "data"), "-k", str(self.folder), "-c", "listen_addresses="),
@@ -105,6 +106,11 @@ def _programs() -> Path | None:
 @cache
 def server() -> Server:
     """The one of this process, running."""
+    return begin()
+
+
+def begin(settings: Sequence[str] = SETTINGS) -> Server:
+    """Another one, running; whoever began it stops it, and removes its folder."""
     programs = _programs()
     if programs is None:
         if "postgres" in os.environ.get("CHINWAG_REQUIRE", "").split(","):
@@ -114,7 +120,7 @@ def server() -> Server:
     if os.getuid() == 0:
         who = pwd.getpwnam("postgres")
         os.chown(folder, who.pw_uid, who.pw_gid)
-    made = Server(folder, programs)
+    made = Server(folder, programs, settings)
     made.start()
     return made
 
