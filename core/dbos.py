@@ -665,6 +665,8 @@ class _Told(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         said = record.getMessage().partition("\n")[0][:300]
+        if said.startswith("Asyncio task cancelled"):
+            return  # that is how we leave a workflow to whoever comes next
         emit("engine.dbos", level=record.levelno, said=said)
 
 
