@@ -31,6 +31,7 @@ from bots.sections import (
     A_WORD,
     PREFIX,
     McpSection,
+    PromptSection,
     Settings,
     is_secret,
     known_keys,
@@ -309,6 +310,10 @@ def _unknown(trail: Trail, value: object) -> str:
     sections = [*known_keys(), "commands", *_OF_NAMES]
     section, name = str(trail[0]), str(trail[-1])
     if len(trail) > 1:
+        if trail[:2] == ("slack", "prompts"):
+            return (
+                f"{_place(trail)}: no such key; there are {', '.join(PromptSection.model_fields)}"
+            )
         keys = list(McpSection.model_fields if section == "mcp" else known_keys()[section])
         hint = _meant(name, keys) or f"; there are {', '.join(keys)}"
         return f"{_place(trail)}: no such key{hint}"
@@ -376,5 +381,9 @@ def _wanted(detail: ErrorDetails) -> str:
             return f"want more than {rule['gt']:g}"
         case "less_than_equal":
             return f"want {rule['le']:g} or less"
+        case "too_long":
+            return f"want {rule['max_length']} at most"
+        case "string_too_long":
+            return f"want {rule['max_length']:,} characters at most"
         case _:
             return detail["msg"]

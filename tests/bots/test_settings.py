@@ -38,6 +38,9 @@ def problems(path: Path | None, environ: dict[str, str] | None = None) -> list[s
 # --- the example ------------------------------------------------------------------------------
 
 
+PROMPT = "{ title = 'x', message = 'y' }, "
+
+
 def test_the_example_says_the_defaults() -> None:
     assert load_settings(EXAMPLE, {}).model_dump() == Settings().model_dump()
 
@@ -247,6 +250,12 @@ def test_settings_cannot_be_changed_and_read_nothing_by_themselves(
         ("[agent]\nturn_timeout = 'long'", "[agent] turn_timeout: want a number"),
         ("[agent]\nname = 5", "[agent] name: want text in quotes"),
         ("[agent]\nname = ''", "[agent] name: must not be empty"),
+        (f"[slack]\nprompts = [{PROMPT * 5}]", "[slack] prompts: want 4 at most"),
+        (f"[slack]\nhome = '{'x' * 3_001}'", "[slack] home: want 3,000 characters at most"),
+        (
+            "[slack]\nprompts = [{ title = 'x', message = 'y', text = 'z' }]",
+            "[slack] prompts, entry 1.text: no such key; there are title, message",
+        ),
         (
             "[agent]\nmodel = 'my model'",
             '[agent] model: want a name without blanks, such as "anthropic/claude-sonnet-5-5"',
