@@ -26,8 +26,10 @@ from bots.metrics import Metrics
 from bots.models import build_client
 from bots.pairing import invitation, links
 from bots.plugins import load_adapter, load_command, load_transcriber
+from bots.pressure import Pressure
 from bots.refusals import Refusal, note
 from bots.retention import build_rules
+from bots.roles import HOLDER, answers, build_engine, is_shared, opened_store, takes_in, taking_in
 from bots.service import service
 from bots.settings import Settings
 from bots.spending import build_spending
@@ -54,7 +56,6 @@ from core.retention import Retention
 from core.seal import keys_of
 from core.store import BotStore, Notes
 from core.tools import Tool
-from stores.urls import open_store
 
 if TYPE_CHECKING:
     from bots.slack.distribution import Distribution
@@ -91,6 +92,17 @@ class ShowsPages(Protocol):
 
     def show_pages(self, pages: Pages) -> None:
         """Before `run`: this is what there is to be shown."""
+        ...
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """An engine that is not in this process."""
+
+    async def look(self) -> None:
+        """
+        :raises StoreUnavailable: it cannot be reached
+        """
         ...
 
 
@@ -350,7 +362,7 @@ async def _listening(settings: Settings) -> AsyncIterator[socket.socket | None]:
 
 @asynccontextmanager
 async def _opened(settings: Settings, clock: Clock) -> AsyncIterator[BotStore]:
-    async with open_store(settings.store.url, settings.folder) as store:
+    async with opened_store(settings, clock) as store:
         yield store
 
 
@@ -427,7 +439,13 @@ class _Program:
         self._client = build_client(settings)
         spending = build_spending(settings, self._agent, clock)
         self._media = build_media(settings)
-        self._engine = EmbeddedEngine(clock, concurrency=settings.engine.concurrency)
+        # In the terminal somebody sits and waits: whatever runs elsewhere, they are answered here.
+        self._engine = (
+            EmbeddedEngine(clock, concurrency=settings.engine.concurrency)
+            if console
+            else build_engine(settings, clock)
+        )
+        self._pressure = Pressure(self._engine.depth, settings.engine.most_waiting, clock)
         self._conversations = Conversations(
             store,
             self._agent,
@@ -444,6 +462,7 @@ class _Program:
                 tools=tool_lists(settings),
                 approvers=settings.agent.approvers,
                 overheard=settings.memory.unaddressed,
+                shared=is_shared(settings),
                 opens=self._media,
             ),
             commands,
@@ -457,7 +476,14 @@ class _Program:
         self._retention = rules and Retention(
             store, self._conversations.ref, clock, rules, forget=self._conversations.forget
         )
-        self._health = Health(store, self._conversations.ref, adapters, clock)
+        self._health = Health(
+            store,
+            self._conversations.ref,
+            adapters,
+            clock,
+            engine=self._engine.look if isinstance(self._engine, Reachable) else None,
+            process=HOLDER,
+        )
         self._metrics = (
             Metrics(self._engine.depth, self._health.look, spending.prices.currency)
             if settings.http.metrics
@@ -467,8 +493,9 @@ class _Program:
     async def run(self, stop: asyncio.Event) -> int:
         routes = self._routes()
         await self._conversations.open()
-        async for key in self._store.unfinished():
-            await self._engine.submit(key, "")
+        if answers(self._settings):
+            async for key in self._store.unfinished():
+                await self._engine.submit(key, "")
         async with AsyncExitStack() as stack:
             stack.enter_context(telemetry(self._settings.telemetry))
             if self._metrics is not None:
@@ -476,17 +503,14 @@ class _Program:
             stack.push_async_callback(self._client.close)
             stack.push_async_callback(self._media.close)
             engine = asyncio.create_task(self._engine.run(self._conversations.work), name="engine")
-            intake = [
-                asyncio.create_task(adapter.run(self._accept), name=adapter.name)
-                for adapter in self._adapters
-            ]
+            intake = self._intake()
             if self._listener is not None:
                 serving = http.serve(http.app_of(routes), self._listener)
                 intake.append(asyncio.create_task(serving, name="http"))
             menus = [
                 asyncio.create_task(adapter.show_menu(self._commands, self._say), name="menu")
                 for adapter in self._adapters
-                if isinstance(adapter, ShowsMenu)
+                if isinstance(adapter, ShowsMenu) and takes_in(self._settings)
             ]
             warming = asyncio.create_task(self._client.warm(self._agent.provider), name="warming")
             warming.add_done_callback(lambda _: spare_what_stays())
@@ -501,6 +525,7 @@ class _Program:
                     await asyncio.wait(
                         (engine, stopping, *intake), return_when=asyncio.FIRST_COMPLETED
                     )
+                self._health.leaving = True
                 await self._finish_console(intake, stopping, engine)
                 await self._note_refusals(intake)
                 return self._exit_code(engine, intake, stop)
@@ -510,19 +535,22 @@ class _Program:
                 await asyncio.gather(*intake, stopping, *beside, *menus, return_exceptions=True)
                 await self._engine.drain(self._settings.engine.drain_seconds)
                 await asyncio.gather(engine, return_exceptions=True)
+                await self._health.close()
                 emit("stopped")
 
     def _routes(self) -> list[BaseRoute]:
         """
         :raises ConfigError: an adapter wants to be reached, and there is no port
         """
-        routes: list[BaseRoute] = [self._health.route()]
+        routes: list[BaseRoute] = [*self._health.routes()]
         if self._metrics is not None:
             if self._listener is None:
                 raise ConfigError("[http] metrics: no port is open: set [http] port")
             routes.append(self._metrics.route())
         for adapter in self._adapters:
-            wanted = adapter.routes(self._accept) if isinstance(adapter, http.Served) else ()
+            if not (isinstance(adapter, http.Served) and takes_in(self._settings)):
+                continue
+            wanted = adapter.routes(self._accept)
             if wanted and self._listener is None:
                 raise ConfigError(
                     f"{adapter.name}: its platform comes to us by HTTP, and no port is open: "
@@ -531,7 +559,22 @@ class _Program:
             routes += wanted
         return routes
 
+    def _intake(self) -> list[asyncio.Task[None]]:
+        """One task an adapter that this process takes messages in from, or stands by for."""
+        if not takes_in(self._settings):
+            self._health.active |= {adapter.name: _never for adapter in self._adapters}
+            return []
+        intake: list[asyncio.Task[None]] = []
+        for adapter in self._adapters:
+            work, active = taking_in(
+                adapter, self._accept, self._settings, self._store, self._clock
+            )
+            self._health.active[adapter.name] = active
+            intake.append(asyncio.create_task(work, name=adapter.name))
+        return intake
+
     async def _accept(self, inbound: Inbound) -> Acceptance:
+        await self._pressure.ease()
         acceptance = await self._conversations.accept(inbound)
         if not isinstance(acceptance, Refused):
             await self._engine.submit(inbound.key, inbound.id)
@@ -615,6 +658,10 @@ class _Program:
                 logger.error("ended", extra={"event": {"what": task.get_name()}})
                 return 1
         return 0
+
+
+def _never() -> bool:
+    return False
 
 
 def _stop_on_signals() -> asyncio.Event:

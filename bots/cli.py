@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import click
 
@@ -116,8 +116,18 @@ def tools(config_path: Path | None) -> None:
 @config_option
 @click.option("--log-json", is_flag=True, help="One JSON object a line.")
 @log_level_option
+@click.option(
+    "--role",
+    type=click.Choice(["all", "intake", "worker"]),
+    help="What this process does, when several share the work ([engine] url): take messages in,"
+    " answer them, or both. Without it: [engine] role.",
+)
 def run_bot(
-    platform: str | None, config_path: Path | None, log_json: bool, log_level: str | None
+    platform: str | None,
+    config_path: Path | None,
+    log_json: bool,
+    log_level: str | None,
+    role: Literal["all", "intake", "worker"] | None,
 ) -> None:
     """Run the bot: all that is configured, or the one PLATFORM.
 
@@ -127,6 +137,9 @@ def run_bot(
     from bots.app import serve
 
     settings = _settings(config_path, json=log_json, level=log_level)
+    if role is not None:
+        engine = settings.engine.model_copy(update={"role": role})
+        settings = settings.model_copy(update={"engine": engine})
     _finish(lambda: serve(settings, platform))
 
 

@@ -558,9 +558,19 @@ class EngineSection(Section):
     """
     :param concurrency: how many conversations are worked on at the same time
     :param drain_seconds: how long running turns may take to finish when the program is stopped
+    :param url: where several processes share their work, see `core.dbos`; None: there is one
+    :param role: which part of it this process does
+    :param worker_concurrency: conversations that one of several workers is at, at most
+    :param queue: of several bots with one `url` each has a name of its own
+    :param most_waiting: conversations that may wait before messages are taken in more slowly
     """
 
     concurrency: Count = 256
+    url: Annotated[str, StringConstraints(pattern=A_SCHEME)] | None = None
+    role: Literal["all", "intake", "worker"] = "all"
+    worker_concurrency: Count = 64
+    queue: Name = "chinwag"
+    most_waiting: Count = 500
     when_busy: Literal["collect", "queue", "interrupt"] = "collect"
     drain_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
 

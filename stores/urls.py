@@ -20,12 +20,13 @@ from core.store import BotStore
 GROUP: Final = "chinwag.stores"
 
 
-def open_store(url: str, base: Path, *, read_only: bool = False) -> BotStore:
+def open_store(url: str, base: Path, *, read_only: bool = False, shared: bool = False) -> BotStore:
     """The store that a URL names, still closed: its `async with` opens it.
 
     :param url: scheme, colon, and what the store makes of the rest; for the built-in ones a path,
         absolute or relative to `base`
     :param read_only: to look at it beside whoever writes: no lock is taken, nothing is created
+    :param shared: other processes write to it, too; only a server's can be
     :raises ConfigError: there is no such store
     """
     scheme, _, rest = url.partition(":")
@@ -46,7 +47,7 @@ def open_store(url: str, base: Path, *, read_only: bool = False) -> BotStore:
             raise ConfigError(
                 f"[store] url: {error.name} is not installed: install chinwag[postgres]"
             ) from None
-        return PostgresStore(f"postgresql:{rest}", read_only=read_only)
+        return PostgresStore(f"postgresql:{rest}", read_only=read_only, shared=shared)
     if scheme in ("redis", "rediss", "unix"):
         try:
             from stores.redis import RedisStore
@@ -54,7 +55,7 @@ def open_store(url: str, base: Path, *, read_only: bool = False) -> BotStore:
             raise ConfigError(
                 f"[store] url: {error.name} is not installed: install chinwag[redis]"
             ) from None
-        return RedisStore(url, read_only=read_only)
+        return RedisStore(url, read_only=read_only, shared=shared)
     if scheme == "memory":
         from stores.memory import MemoryStore
 

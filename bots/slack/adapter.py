@@ -201,6 +201,11 @@ class SlackAdapter:
             alive=self._alive,
         )
 
+    @property
+    def anywhere(self) -> bool:
+        """Whether Slack comes to us, to whichever process it reaches."""
+        return self._app_token is None
+
     def routes(self, accept: Accept) -> Sequence[BaseRoute]:
         """What Slack asks for when it comes to us. Nothing is taken in before `run`.
 

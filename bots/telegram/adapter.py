@@ -192,6 +192,11 @@ class TelegramAdapter:
     def pulse(self) -> Pulse:
         return self._line.pulse()
 
+    @property
+    def anywhere(self) -> bool:
+        """Whether Telegram comes to us, to whichever process it reaches."""
+        return self._webhook is not None
+
     def routes(self, accept: Accept) -> Sequence[BaseRoute]:
         return self._webhook.routes(partial(self._accept, accept)) if self._webhook else ()
 

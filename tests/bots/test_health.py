@@ -198,10 +198,69 @@ async def test_who_asks_often_costs_nothing(
 
 async def test_it_says_nothing_of_what_was_said(store: MemoryStore, clock: FakeClock) -> None:
     await keep(store, snapshot(inbox=(ASKED,), outbox=(PART,)))
-    route = health(store, clock, Line(Pulse("polling", deaf=True))).route()
+    route = health(store, clock, Line(Pulse("polling", deaf=True))).routes()[0]
     assert Starlette(routes=[route]).routes == [route]
     answer = await route.endpoint(Request({"type": "http"}))
     assert answer.status_code == 503
     assert answer.headers["cache-control"] == "no-store"
     assert b"secret" not in answer.body and b"Alice" not in answer.body and b"7" not in answer.body
     assert msgspec.json.decode(answer.body)["healthy"] is False
+
+
+async def test_who_stands_by_is_not_deaf(store: MemoryStore, clock: FakeClock) -> None:
+    one = health(store, clock, Line(Pulse("starting", deaf=True)))
+    one.active["telegram"] = lambda: False
+
+    healthy, seen = await one.look()
+
+    assert healthy and seen["adapters"]["telegram"]["state"] == "standing by"
+
+
+class TestReady:
+    async def test_what_can_write_is_ready_and_leaves_nothing_behind(
+        self, store: MemoryStore, clock: FakeClock
+    ) -> None:
+        one = health(store, clock)
+        assert await one.ready() == (True, {"ready": True, "wrong": []})
+        clock.advance(60)
+        assert (await one.ready())[0]
+        assert [name async for name in store.notes.names()] == ["probe.this"]
+        await one.close()
+        assert [name async for name in store.notes.names()] == []
+
+    async def test_a_store_that_takes_nothing(
+        self, store: MemoryStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def broken(*_: object, **__: object) -> bool:
+            raise StoreUnavailable("full")
+
+        one = health(store, clock)
+        with monkeypatch.context() as patch:
+            patch.setattr(store.notes, "put", broken)
+            assert (await one.ready())[1]["wrong"] == ["the store takes nothing"]
+        assert not (await one.ready())[0], "whoever asks more often is told the same"
+        clock.advance(60)
+        assert (await one.ready())[0]
+
+    async def test_an_answer_that_was_lost(self, store: MemoryStore, clock: FakeClock) -> None:
+        one = health(store, clock)
+        await one.ready()
+        clock.advance(60)
+        await store.notes.put("probe.this", b"9", was=one._probe)
+        for _ in range(2):
+            assert (await one.ready())[0]
+            clock.advance(60)
+        assert await store.notes.get("probe.this") == one._probe
+
+    async def test_an_engine_that_cannot_be_reached_and_an_end(
+        self, store: MemoryStore, clock: FakeClock
+    ) -> None:
+        async def away() -> None:
+            raise StoreUnavailable("away")
+
+        refer = lambda key: SessionRef(key=key)  # noqa: E731
+        one = Health(store, refer, (), clock, engine=away)
+        one.leaving = True
+        ready, seen = await one.ready()
+        assert not ready
+        assert seen["wrong"] == ["the engine cannot be reached", "it is about to end"]

@@ -1,0 +1,121 @@
+"""What several processes on one bot do: which part each, who takes in, and how fast."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bots import roles
+from bots.pressure import MOST_SECONDS, Pressure
+from bots.roles import build_engine, check_roles, is_shared, taking_in
+from bots.settings import Settings
+from core.adapter import Accepted
+from core.clock import SystemClock
+from core.engine import EmbeddedEngine
+from core.errors import ConfigError, StoreUnavailable
+from core.messages import Inbound, Sender
+from stores.memory import MemoryStore
+from tests.core.fakes import NOON, FakeClock, settle
+
+SERVER = "postgresql://chinwag@127.0.0.1:9/chats"
+SAID = Inbound("1", "test:1", "message", Sender("test:7"), "hello", at=NOON)
+
+
+def settings(store: str = SERVER, **engine: Any) -> Settings:
+    given: dict[str, Any] = {"engine": engine, "store": {"url": store}}
+    return Settings(**given)
+
+
+def test_one_process_has_the_embedded_engine() -> None:
+    assert isinstance(build_engine(settings("memory:"), SystemClock()), EmbeddedEngine)
+    assert not is_shared(settings("memory:"))
+
+
+def test_several_share_one_on_a_server(tmp_path: Path) -> None:
+    from core.dbos import DbosEngine
+
+    several = settings(url=SERVER, role="intake")
+    assert is_shared(several)
+    assert isinstance(build_engine(several, SystemClock()), DbosEngine)
+    alone = settings("sqlite:bot.db", url="sqlite:engine.db")
+    assert not is_shared(alone)
+    assert isinstance(build_engine(alone, SystemClock()), DbosEngine)
+
+
+@pytest.mark.parametrize(
+    ("store", "engine", "said"),
+    [
+        ("sqlite:bot.db", {"role": "worker"}, r"\[engine\] url"),
+        ("sqlite:bot.db", {"role": "intake", "url": "sqlite:engine.db"}, "one process"),
+        ("sqlite:bot.db", {"url": SERVER}, "postgresql: or redis:"),
+        ("disk:chats", {"url": SERVER, "role": "worker"}, "postgresql: or redis:"),
+    ],
+)
+def test_what_does_not_fit_is_said(store: str, engine: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_roles(settings(store, **engine))
+
+
+class Polled:
+    """An adapter that only one process may ask."""
+
+    name = "polled"
+
+    def __init__(self) -> None:
+        self.accept: Any = None
+
+    async def run(self, accept: Any) -> None:
+        self.accept = accept
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.accept = None
+
+
+class Brought(Polled):
+    anywhere = True
+
+
+async def test_what_is_polled_one_asks_for_and_what_is_brought_all_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, store = FakeClock(manual=True), MemoryStore()
+    shared = settings(url=SERVER)
+    accepted: list[Inbound] = []
+
+    async def accept(inbound: Inbound) -> Accepted:
+        accepted.append(inbound)
+        return Accepted()
+
+    tasks, active, adapters = [], [], [Polled(), Polled(), Brought(), Brought()]
+    for number, adapter in enumerate(adapters):
+        monkeypatch.setattr(roles, "HOLDER", str(number))
+        work, held = taking_in(adapter, accept, shared, store, clock)  # type: ignore[arg-type]
+        tasks.append(asyncio.create_task(work))
+        active.append(held)
+        await settle()
+    assert [each() for each in active] == [True, False, True, True]
+    assert [each.accept is not None for each in adapters] == [True, False, True, True]
+    first = adapters[0].accept
+    await first(SAID)
+    clock.advance(60)  # as if it had been stopped: nothing of it has run
+    with pytest.raises(StoreUnavailable):
+        await first(SAID)
+    assert accepted == [SAID]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_intake_slows_before_the_database_suffers(caplog: pytest.LogCaptureFixture) -> None:
+    clock, waiting = FakeClock(), [0]
+    pressure = Pressure(lambda: waiting[0], 100, clock)
+    for depth, seconds in ((0, 0.0), (100, 0.0), (150, MOST_SECONDS / 2), (5_000, MOST_SECONDS)):
+        waiting[0] = depth
+        before = clock.monotonic()
+        await pressure.ease()
+        assert clock.monotonic() - before == pytest.approx(seconds)
+    assert [each.message for each in caplog.records] == ["pressure"]
