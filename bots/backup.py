@@ -34,7 +34,7 @@ from core.lock import take_lock
 from core.snapshot import Snapshot
 from core.snapshots import Snapshots
 from core.store import SessionRef
-from stores.sqlite import SQLiteStore, backup
+from stores.sqlite import SQLiteStore, backup, migrate
 
 Progress = Callable[[int, int], None]
 Unfinished = Literal["resume", "drop"]
@@ -110,12 +110,19 @@ async def restore(
                 f"{target}: there is a database already; --replace keeps it as {aside.name} and"
                 " puts the backup in its place"
             )
-        async for line in _told(copied, await look_through(copied)):
-            yield line
         staged = target.with_name(f"{target.name}.restoring")
         staged.unlink(missing_ok=True)
         await asyncio.to_thread(backup.copy, copied, staged, lambda done, pages: None)
-        left = await _settle(staged, unfinished, clock)
+        try:
+            reached = await asyncio.to_thread(_brought_up, staged)
+            if reached:
+                yield f"{copied}: an older chinwag wrote it; it is brought up to schema {reached}."
+            async for line in _told(copied, await look_through(staged)):
+                yield line
+            left = await _settle(staged, unfinished, clock)
+        except BaseException:
+            _discard(staged)
+            raise
         kept = target.exists()
         backup.put_in_place(staged, target, aside)
     finally:
@@ -192,6 +199,18 @@ def left_out(snapshot: Snapshot) -> Snapshot:
         if part.state in ("waiting", "sending"):
             stopped = outbox.hold(stopped, part.id, HELD)
     return stopped
+
+
+def _brought_up(staged: Path) -> int:
+    """The version that it has now; 0: it had it already."""
+    reached = [0, *migrate.bring_up(staged)][-1]
+    backup.in_one_file(staged)
+    return reached
+
+
+def _discard(staged: Path) -> None:
+    for ending in (*backup.COMPANIONS, ".lock"):
+        Path(f"{staged}{ending}").unlink(missing_ok=True)
 
 
 def _database(settings: Settings) -> Path:

@@ -514,6 +514,25 @@ def restore(
         _print(settings, lambda settings: put_back(settings, file, unfinished, replacing=replacing))
 
 
+@cli.command()
+@click.option("--check", is_flag=True, help="Say what would happen; change nothing.")
+@click.option("--no-backup", is_flag=True, help="You have one: make none.")
+@config_option
+def migrate(check: bool, no_backup: bool, config_path: Path | None) -> None:
+    """Bring the database of an older chinwag up, after a backup.
+
+    The bot must not be running. A newer chinwag's database is refused. With --check the exit code
+    is 3 when there is something to do.
+    """
+    from bots.migrate import migrate as bring_up
+
+    with _progress("Copying") as progress:
+        _print(
+            _settings(config_path),
+            lambda settings: bring_up(settings, progress, check=check, backing_up=not no_backup),
+        )
+
+
 # ---------------------------------------------------------------------- what they share
 
 

@@ -9,6 +9,7 @@
     │   ├── StoreUnavailable       disk full, locked, I/O: try again; outcome may be unknown
     │   │   └── StoreEmpty         opened to be read, and nothing is stored there yet
     │   ├── StoreCorrupt           the database itself is damaged or is not ours     exit 3
+    │   ├── StoreOutdated          an older chinwag wrote it: `chinwag migrate`             exit 3
     │   ├── StoreInUse             another process holds it                          exit 3
     │   ├── SnapshotUnreadable     one conversation cannot be read; its bytes are untouched
     │   ├── SnapshotTooNew         one conversation was written by a newer chinwag
@@ -78,6 +79,10 @@ class StoreEmpty(StoreUnavailable):
 
 class StoreCorrupt(StoreError):
     """The database as a whole is damaged, or is not a chinwag database. Nothing was written."""
+
+
+class StoreOutdated(StoreError):
+    """An older chinwag wrote this database, and it has not been brought up. Nothing was written."""
 
 
 class StoreInUse(StoreError):

@@ -6,7 +6,7 @@ where it is kept is a store's affair; it never holds keys, tokens, tool state or
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -16,7 +16,14 @@ from core.messages import NO_BLOCKS, Inbound, Message, Outbound, Sender
 from core.usage import Spent
 from core.usage import Usage as Usage  # noqa: PLC0414 (it has always been found here)
 
-VERSION: Final = 1
+Fields = dict[str, msgspec.Raw]
+
+# From each version to the next: what a value of the one says, by field, as the other says it. What
+# is not looked into stays byte for byte. Steps are only ever added, and none is ever changed: a
+# value of any age is brought up by those that it has not seen, whenever it is read.
+STEPS: tuple[Callable[[Fields], Fields], ...] = ()
+
+VERSION: Final = 1 + len(STEPS)
 
 Span = tuple[int, int]
 
@@ -259,6 +266,16 @@ def decode(data: bytes) -> Snapshot:
     return migrate(version, data)
 
 
+def _brought_up(version: int, data: bytes) -> bytes:
+    fields = msgspec.json.decode(data, type=Fields)
+    for step in STEPS[version - 1 :]:
+        try:
+            fields = step(fields)
+        except KeyError as error:
+            raise SnapshotUnreadable(f"the stored snapshot has no {error}") from error
+    return _encode(fields | {"version": msgspec.Raw(b"%d" % VERSION)})
+
+
 def migrate(version: object, data: bytes) -> Snapshot:
     """The one way in: a newer version is refused, an older one brought up, all else unreadable.
     So is a field that we do not know: the next save would lose it.
@@ -273,7 +290,7 @@ def migrate(version: object, data: bytes) -> Snapshot:
             "update chinwag"
         )
     try:
-        snapshot = _decode(data)
+        snapshot = _decode(data if version == VERSION else _brought_up(version, data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotUnreadable(f"the stored snapshot is not one: {error}") from error
     # Blocks are kept as they are, so nothing has looked inside yet; all that reads them wants

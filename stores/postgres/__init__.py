@@ -91,6 +91,7 @@ class PostgresStore:
         """
         :raises StoreInUse: another process writes to it
         :raises StoreCorrupt: not ours, or of a newer chinwag; untouched
+        :raises StoreOutdated: of an older one; untouched
         :raises StoreUnavailable: it cannot be reached
         """
         async with AsyncExitStack() as stack:
@@ -129,6 +130,29 @@ class PostgresStore:
         while self._calls:
             await asyncio.wait(self._calls)
         await self._closing.aclose()
+
+    @asynccontextmanager
+    async def alone(self, *, beside: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """A connection while nobody else has any: for changes of the schema. Not beside `async
+        with` on the store itself.
+
+        :param beside: others may have theirs: it is only looked at
+        :raises StoreInUse: somebody has
+        :raises StoreError: it cannot be reached, or something failed inside
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                connection = await self._first(stack)
+                found = await connection.execute(
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                    "AND application_name = 'chinwag' AND pid <> pg_backend_pid()"
+                )
+                row = await found.fetchone()
+                if row and row[0] and not beside:
+                    raise StoreInUse(f"{self.where}: {row[0]} connections of chinwag are open")
+                yield connection
+            except psycopg.Error as error:
+                raise schema.store_error(self.where, error) from error
 
     async def _first(self, stack: AsyncExitStack) -> psycopg.AsyncConnection[Any]:
         """A connection beside the pool's; it holds the lock for as long as it lives."""

@@ -7,12 +7,19 @@ that has others.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import psycopg
 from psycopg import errors
 
-from core.errors import StoreCorrupt, StoreEmpty, StoreError, StoreUnavailable
+from core.errors import (
+    StoreCorrupt,
+    StoreEmpty,
+    StoreError,
+    StoreOutdated,
+    StoreUnavailable,
+)
 
 SCHEMA: Final = "chinwag"
 
@@ -89,6 +96,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('chinwag schema'))"
+
 # What we may not do ourselves, and waiting does not help against.
 _DAMAGED: Final = (errors.DataCorrupted, errors.IndexCorrupted, errors.UndefinedTable)
 
@@ -101,47 +110,70 @@ def store_error(where: str, error: psycopg.Error) -> StoreError:
     return StoreUnavailable(f"{where}: {why or type(error).__name__}")
 
 
+def outdated(where: str, stored: int) -> StoreOutdated:
+    return StoreOutdated(
+        f"{where}: an older chinwag wrote it (schema {stored}, this one wants {len(STEPS)}): stop"
+        " every bot, make a backup with pg_dump, and run `chinwag migrate --no-backup`"
+    )
+
+
 async def prepare(connection: psycopg.AsyncConnection[Any], where: str) -> None:
-    """Make the tables, or bring them up. One process at a time.
+    """Make the tables where there are none. One process at a time.
+
+    :raises StoreCorrupt: of a newer chinwag, or not in UTF-8
+    :raises StoreOutdated: of an older one
+    """
+    async with connection.transaction():
+        await connection.execute(_LOCK)
+        stored = await version(connection, where)
+        if stored == len(STEPS):
+            return
+        if stored:
+            raise outdated(where, stored)
+        row = await (await connection.execute("SHOW search_path")).fetchone()
+        assert row is not None
+        schema = psycopg.sql.Identifier(str(row[0]).partition(",")[0].strip(' "'))
+        await connection.execute(psycopg.sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+        await connection.execute("CREATE TABLE schema_version(version integer NOT NULL)")
+        # One trip to the server, however many statements.
+        steps = [statement for step in STEPS for statement in step]
+        await connection.execute(";".join(steps))
+        await connection.execute("INSERT INTO schema_version VALUES(%s)", (len(STEPS),))
+
+
+async def bring_up(connection: psycopg.AsyncConnection[Any], where: str) -> AsyncIterator[int]:
+    """Each version that it has reached, by the steps that it has not seen, each in a transaction of
+    its own. The backup is made by whoever asks.
 
     :raises StoreCorrupt: of a newer chinwag, or not in UTF-8
     """
-    async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(hashtext('chinwag schema'))")
-        stored = await _version(connection, where)
-        if stored == len(STEPS):
-            return
-        if stored == 0:
-            row = await (await connection.execute("SHOW search_path")).fetchone()
-            assert row is not None
-            schema = psycopg.sql.Identifier(str(row[0]).partition(",")[0].strip(' "'))
-            await connection.execute(
-                psycopg.sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema)
+    stored = await version(connection, where)
+    for number in range(stored + 1, len(STEPS) + 1):
+        async with connection.transaction():
+            await connection.execute(_LOCK)
+            await connection.execute(";".join(STEPS[number - 1]))
+            changed = await connection.execute(
+                "UPDATE schema_version SET version = %s WHERE version = %s", (number, number - 1)
             )
-            await connection.execute("CREATE TABLE schema_version(version integer NOT NULL)")
-            await connection.execute("INSERT INTO schema_version VALUES(0)")
-        # One trip to the server, however many statements.
-        steps = [statement for step in STEPS[stored:] for statement in step]
-        await connection.execute(";".join(steps))
-        await connection.execute("UPDATE schema_version SET version = %s", (len(STEPS),))
+            if changed.rowcount != 1:
+                raise StoreUnavailable(f"{where}: somebody else brings it up")
+        yield number
 
 
 async def look_at(connection: psycopg.AsyncConnection[Any], where: str) -> None:
     """
     :raises StoreCorrupt: see `prepare`
+    :raises StoreOutdated: of an older chinwag
     :raises StoreEmpty: nothing is there
-    :raises StoreUnavailable: older than this chinwag reads without writing
     """
-    stored = await _version(connection, where)
+    stored = await version(connection, where)
     if stored == 0:
         raise StoreEmpty(f"{where}: nothing is stored there yet")
-    if stored != len(STEPS):
-        raise StoreUnavailable(
-            f"{where}: an older chinwag wrote it; start this one once to bring it up"
-        )
+    if stored < len(STEPS):
+        raise outdated(where, stored)
 
 
-async def _version(connection: psycopg.AsyncConnection[Any], where: str) -> int:
+async def version(connection: psycopg.AsyncConnection[Any], where: str) -> int:
     if connection.info.parameter_status("server_encoding") != "UTF8":
         raise StoreCorrupt(f"{where}: the database is not in UTF-8; make one with ENCODING 'UTF8'")
     found = await connection.execute(

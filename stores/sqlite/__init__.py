@@ -80,6 +80,7 @@ class SQLiteStore:
         """
         :raises StoreInUse: another process writes to it
         :raises StoreCorrupt: not a database, not one of ours, or of a newer chinwag; untouched
+        :raises StoreOutdated: of an older one; untouched
         :raises StoreUnavailable: it cannot be opened
         """
         # Two names of one file must meet at one lock.

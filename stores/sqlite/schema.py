@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from core.errors import StoreCorrupt, StoreError, StoreUnavailable
+from core.errors import StoreCorrupt, StoreError, StoreOutdated, StoreUnavailable
 
 APPLICATION_ID: Final = 0x63_68_77_67  # "chwg"
 
@@ -195,12 +195,35 @@ def version(database: sqlite3.Connection, path: Path) -> int:
     return int(stored) if tables else 0
 
 
+def outdated(path: Path, stored: int) -> StoreOutdated:
+    return StoreOutdated(
+        f"{path}: an older chinwag wrote it (schema {stored}, this one wants {len(STEPS)}): stop"
+        " the bot and run `chinwag migrate`, which makes a backup first"
+    )
+
+
 def prepare_writer(database: sqlite3.Connection, path: Path) -> None:
-    """Look at the database first, then set the connection up and bring the schema up.
+    """Look at the database first, then set the connection up, and make the tables of a new one.
 
     :raises StoreCorrupt: see `version`; nothing was written
+    :raises StoreOutdated: it is of an older chinwag; nothing was written
     """
     stored = version(database, path)
+    if 0 < stored < len(STEPS):
+        raise outdated(path, stored)
+    set_up_writer(database, path)
+    if stored == len(STEPS):
+        return
+    database.execute("BEGIN IMMEDIATE")
+    for step in STEPS:
+        for statement in step:
+            database.execute(statement)
+    database.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    database.execute(f"PRAGMA user_version={len(STEPS)}")
+    database.execute("COMMIT")
+
+
+def set_up_writer(database: sqlite3.Connection, path: Path) -> None:
     # Private text must not linger in freed pages, nor go to a temporary file.
     database.execute("PRAGMA secure_delete=ON")
     database.execute("PRAGMA temp_store=MEMORY")
@@ -211,27 +234,17 @@ def prepare_writer(database: sqlite3.Connection, path: Path) -> None:
         raise StoreUnavailable(f"{path}: its file system cannot hold a write-ahead log")
     # After a burst the log shrinks back to this.
     database.execute(f"PRAGMA journal_size_limit={16 << 20}")
-    if stored == len(STEPS):
-        return
-    database.execute("BEGIN IMMEDIATE")
-    for step in STEPS[stored:]:
-        for statement in step:
-            database.execute(statement)
-    database.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    database.execute(f"PRAGMA user_version={len(STEPS)}")
-    database.execute("COMMIT")
 
 
 def prepare_reader(database: sqlite3.Connection, path: Path) -> None:
     """
     :raises StoreCorrupt: see `version`
-    :raises StoreUnavailable: empty, or older than this chinwag reads without writing
+    :raises StoreUnavailable: nothing is stored there yet
+    :raises StoreOutdated: it is of an older chinwag
     """
     database.execute("PRAGMA temp_store=MEMORY")
     stored = version(database, path)
-    if stored != len(STEPS):
-        raise StoreUnavailable(
-            f"{path}: nothing is stored there yet"
-            if stored == 0
-            else f"{path}: an older chinwag wrote it; start this one once to bring it up"
-        )
+    if stored == 0:
+        raise StoreUnavailable(f"{path}: nothing is stored there yet")
+    if stored < len(STEPS):
+        raise outdated(path, stored)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
+from core import snapshot as snapshots
 from core.errors import SnapshotTooNew, SnapshotUnreadable
 from core.messages import Inbound, Message, Outbound, Sender, encode_blocks, text_block
 from core.snapshot import (
@@ -402,3 +403,31 @@ def test_no_damage_breaks_it(place: int, inserted: bytes, removed: int) -> None:
     except (SnapshotUnreadable, SnapshotTooNew):
         return
     assert isinstance(snapshot, Snapshot)
+
+
+def test_an_older_value_is_brought_up_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this were version 3, and had another name for a field of version 1."""
+
+    def renamed(fields: dict[str, Raw]) -> dict[str, Raw]:
+        rest = {name: value for name, value in fields.items() if name != "kept_rows"}
+        return rest | {"messages": fields["kept_rows"]}
+
+    def chose(fields: dict[str, Raw]) -> dict[str, Raw]:
+        return fields | {"chosen": Raw(b'{"model": "m"}')}
+
+    monkeypatch.setattr(snapshots, "STEPS", (renamed, chose))
+    monkeypatch.setattr(snapshots, "VERSION", 3)
+    blocks = b'[ {"type" : "text",  "text":"caf\\u00e9"} ]'
+    row = b'{"seq":1,"role":"user","at":7,"blocks":%b}' % blocks
+    fixed = b'"revision":1,"epoch":"e","created_at":1,"updated_at":2,"next_seq":2,"spans":[[1,1]]'
+    old = b'{"version":1,%b,"kept_rows":[%b]}' % (fixed, row)
+    middle = b'{"version":2,%b,"messages":[%b]}' % (fixed, row)
+    for data in (old, middle):
+        value = snapshots.decode(data)
+        assert bytes(value.messages[0].blocks) == blocks, "byte for byte"
+        assert (value.version, value.chosen) == (3, {"model": "m"})
+        assert snapshots.decode(snapshots.encode(value)) == value
+    with pytest.raises(SnapshotTooNew):
+        snapshots.decode(old.replace(b'"version":1', b'"version":4'))
+    with pytest.raises(SnapshotUnreadable):
+        snapshots.decode(old.replace(b"kept_rows", b"lost_rows"))

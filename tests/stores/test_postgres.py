@@ -34,8 +34,10 @@ from core.errors import (
     StaleSnapshot,
     StoreCorrupt,
     StoreInUse,
+    StoreOutdated,
     StoreUnavailable,
 )
+from core.snapshot import stored
 from core.store import BotStore
 from stores.postgres import PostgresStore, schema
 from stores.urls import open_store
@@ -314,18 +316,58 @@ async def test_a_newer_one_is_left_alone(url: str) -> None:
                 raise AssertionError
 
 
-async def test_an_older_one_is_brought_up_by_a_writer_only(
+async def test_an_older_one_is_brought_up_when_that_is_asked_for(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async with PostgresStore(url) as store:
+        await store.save(ref("t:1"), rich(), replaces=None)
+    steps = (
+        *schema.STEPS,
+        ("ALTER TABLE notes ADD COLUMN more text",),
+        ("UPDATE sessions SET updated_at = 7", "ALTER TABLE notes ADD COLUMN most text"),
+    )
+    monkeypatch.setattr(schema, "STEPS", steps)
+    for read_only in (True, False):
+        with pytest.raises(StoreOutdated, match="an older chinwag wrote it"):
+            async with PostgresStore(url, read_only=read_only):
+                raise AssertionError
+    async with PostgresStore(url).alone() as connection:
+        reached = [number async for number in schema.bring_up(connection, "here")]
+        assert reached == [len(steps) - 1, len(steps)]
+        assert [number async for number in schema.bring_up(connection, "here")] == []
+        with pytest.raises(StoreInUse):
+            async with PostgresStore(url):
+                raise AssertionError
+    async with PostgresStore(url) as store:
+        assert await store._fetch("SELECT more, most FROM notes", ()) == []
+        assert await store.load(ref("t:1")) == stored(rich())
+        with pytest.raises(StoreInUse):
+            async with PostgresStore(url).alone():
+                raise AssertionError
+    async with PostgresStore(url, shared=True):
+        with pytest.raises(StoreInUse, match="connections of chinwag are open"):
+            async with PostgresStore(url).alone():
+                raise AssertionError
+
+
+async def test_a_step_that_fails_leaves_what_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with PostgresStore(url):
         pass
-    steps = (*schema.STEPS, ("ALTER TABLE notes ADD COLUMN more text",))
+    steps = (
+        *schema.STEPS,
+        ("ALTER TABLE notes ADD COLUMN more text",),
+        ("ALTER TABLE notes ADD COLUMN most text", "SELECT 1 / 0"),
+    )
     monkeypatch.setattr(schema, "STEPS", steps)
-    with pytest.raises(StoreUnavailable, match="an older chinwag wrote it"):
-        async with PostgresStore(url, read_only=True):
-            raise AssertionError
-    async with PostgresStore(url) as store:
-        assert await store._fetch("SELECT more FROM notes", ()) == []
+    with pytest.raises(StoreUnavailable, match="division by zero"):
+        async with PostgresStore(url).alone() as connection:
+            async for _ in schema.bring_up(connection, "here"):
+                pass
+    async with PostgresStore(url).alone() as connection:
+        assert await schema.version(connection, "here") == len(steps) - 1
+        await connection.execute("SELECT more FROM notes")
+        with pytest.raises(psycopg.errors.UndefinedColumn):
+            await connection.execute("SELECT most FROM notes")
 
 
 async def test_somebody_elses_tables_are_left_alone(url: str) -> None:

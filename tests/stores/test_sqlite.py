@@ -39,13 +39,14 @@ from core.errors import (
     StoreCorrupt,
     StoreError,
     StoreInUse,
+    StoreOutdated,
     StoreUnavailable,
 )
 from core.memory import ConversationMemory
 from core.messages import Outbound
 from core.snapshot import Snapshot, stored
 from core.store import Blob, BotStore, SessionRef
-from stores.sqlite import SQLiteStore, backup, commit, encode, group, save, schema
+from stores.sqlite import SQLiteStore, backup, commit, encode, group, migrate, save, schema
 
 NAME = "chats.db"
 
@@ -281,16 +282,22 @@ async def test_a_newer_schema_is_left_alone(path: Path) -> None:
         await opens(path)
 
 
-async def test_an_older_schema_is_brought_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_older_schema_is_brought_up_when_that_is_asked_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with SQLiteStore(path) as store:
         await store.save(ref("t:1"), rich(), replaces=None)
+    content = path.read_bytes()
     more = (*schema.STEPS, ("CREATE TABLE later(id)", "INSERT INTO later VALUES(1)"))
     monkeypatch.setattr(schema, "STEPS", more)
-    with pytest.raises(StoreUnavailable, match="start this one once"):
-        await opens(path, read_only=True)
-    for _ in range(2):
-        async with SQLiteStore(path) as store:
-            assert await store.load(ref("t:1")) == stored(rich())
+    for read_only in (True, False):
+        with pytest.raises(StoreOutdated, match="run `chinwag migrate`"):
+            await opens(path, read_only=read_only)
+    assert path.read_bytes() == content
+    assert list(migrate.bring_up(path)) == [len(more)]
+    assert list(migrate.bring_up(path)) == []
+    async with SQLiteStore(path) as store:
+        assert await store.load(ref("t:1")) == stored(rich())
     with behind(path) as connection:
         assert connection.execute("SELECT * FROM later").fetchall() == [(1,)]
 
@@ -1020,6 +1027,7 @@ async def test_a_database_from_before_there_were_blobs(
         before.setattr(schema, "STEPS", schema.STEPS[:1])
         async with SQLiteStore(path):
             pass
+    assert list(migrate.bring_up(path)) == [*range(2, len(schema.STEPS) + 1)]
     async with SQLiteStore(path) as store:
         id = await store.blobs.put("t:1", b"data", "image/png")
         assert await store.blobs.get(id) == Blob("image/png", b"data")
