@@ -54,7 +54,7 @@ async def account(rows: UsageRows, spending: Spending, key: str, sender: str) ->
     return Account(
         chat=_since(chat, day),
         sender=_since(person, day),
-        left=tuple(budget.left(key, sender)),
+        left=tuple(await spending.left(key, sender)),
         currency=spending.prices.currency,
     )
 
@@ -75,7 +75,7 @@ async def personal(
     )
     lines += [
         _left(each, currency, say)
-        for each in budget.left("", sender)
+        for each in await spending.left("", sender)
         if each.limit.scope == "sender"
     ]
     return tuple(line.removeprefix("* ") for line in lines)

@@ -137,6 +137,8 @@ class Answering:
     async def settle(self, key: str) -> None:
         """What a call came to after its turn was over (it had been stopped, say) is saved now."""
         rows = self._spending.rows
+        if self._spending.ledger is not None:
+            await self._spending.ledger.settled()
         if rows.of(key):
             await self._change(key, replace)
         if left := rows.of(key):
@@ -180,6 +182,7 @@ class Answering:
                 return None
             if tenure is not None:
                 tenure.begin(before, execution)
+                purse.dead = before.turn.execution if before.turn else None
             unfetched = fetching.lacks(self.next_ones(before))
             if unfetched:
                 # It came while the files of those before it were fetched.

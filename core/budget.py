@@ -4,7 +4,8 @@ most that it can come to; settled after it, with what it came to.
 The one place that says yes or no to a call, at once and for all that run beside each other, so that
 together they cannot spend what each of them alone could. It keeps sums in memory and writes
 nothing: what was spent before this process began is read from the store's rows, among them the
-reservations that a crash left behind, which count as spent. Prices are in `prices.py`.
+reservations that a crash left behind, which count as spent. Where several processes spend, its
+limits hold in a `ledger.py` instead. Prices are in `prices.py`.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Budget:
     def __init__(self, clock: Clock, limits: Iterable[Limit] = (), zone: tzinfo = UTC) -> None:
         self.limits: Final = tuple(dict.fromkeys(limits))
         self.zone: Final = zone
-        self._clock = clock
+        self.clock: Final = clock
         self._tallies: dict[tuple[Limit, str], Tally] = {}
         self._latest = 0
         self._waiting: list[asyncio.Future[None]] = []
@@ -194,9 +195,13 @@ class Budget:
         """When the current one began, in ms since 1970."""
         return self._start(period, self.now())
 
+    def end_of(self, period: Period) -> datetime | None:
+        """When the current one is over; None: never."""
+        return self._end(period, self.now())
+
     def now(self) -> int:
         """In ms since 1970. A clock that is set back does not bring a day back."""
-        self._latest = max(self._latest, self._clock.now())
+        self._latest = max(self._latest, self.clock.now())
         return self._latest
 
     # ------------------------------------------------------------------ the small print

@@ -47,6 +47,7 @@ from core.errors import (
 from core.events import emit, logger, trouble
 from core.failpoints import failpoint
 from core.gate import Admitted, Asks, Gate
+from core.ledger import Ledger
 from core.messages import ERASE, Inbound, clean, cut
 from core.model import ModelClient
 from core.moves import Moves, is_under
@@ -137,6 +138,8 @@ class Conversations:
         # Without the command nobody could say that it is to be off, nor take it back.
         self._mention = commands.named("mention")
         self._spending = spending or Spending(clock)
+        if options.shared:
+            self._spending.share(store.notes, store.usage)
         self._snapshots = Snapshots(
             store, clock, self.ref, self._spending.rows, shared=options.shared
         )
@@ -187,7 +190,7 @@ class Conversations:
         :raises StoreError: what the store raises
         """
         await self._pace.open()
-        await self._spending.budget.open(self._store.usage)
+        await self._spending.open(self._store.usage)
         for key in await self._untold.open():
             await self._submit(key, "")
 
@@ -521,6 +524,8 @@ class Conversations:
             await self._store.move(old, new)
             self._moves.stored(old, new)
             self._spending.move(old, new)
+            if self._spending.ledger is not None:
+                await self._move_accounts(self._spending.ledger, old, new)
         finally:
             self._snapshots.forget_all(lambda key: is_under(key, old) or is_under(key, new))
         emit("moved", old, to=new)
@@ -528,6 +533,14 @@ class Conversations:
             if is_under(key, new):
                 await self._submit(key, "")
         self._moves.end(old)
+
+    async def _move_accounts(self, ledger: Ledger, old: str, new: str) -> None:
+        after: str | None = None
+        while page := [each.key async for each in self._store.summaries(new, after, LEFT_PAGE)]:
+            for key in page:
+                if is_under(key, new):
+                    await ledger.move(old + key[len(new) :], key)
+            after = page[-1]
 
     async def _leave(self, place: str, *, erase: bool) -> None:
         """Nothing can be sent to this place any more. Twice is harmless."""

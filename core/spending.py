@@ -17,14 +17,16 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from core.agent import Agent
-from core.budget import Budget, Crowded, Hold
+from core.budget import Budget, Crowded, Hold, Left
 from core.clock import Clock
 from core.delegation import agent_tool
 from core.errors import BudgetReached, ModelError
 from core.events import emit, trouble
+from core.ledger import Ledger, Reservation
 from core.messages import Message, decode_blocks
 from core.model import Answer, ModelClient, OnText, Request
 from core.prices import Prices, built_in
+from core.store import Notes, UsageRows
 from core.usage import Spent, Usage
 
 # What an image and a document can come to in tokens: their bytes say nothing of it. The first is
@@ -35,6 +37,7 @@ DOCUMENT_TOKENS: Final = 100_000
 FRAME_TOKENS: Final = 1_000
 MESSAGE_TOKENS: Final = 8
 
+_NO_HOLD: Final = Hold(())
 _NOBODY: Any = None  # whom a tool would ask that is only looked at
 
 
@@ -70,6 +73,7 @@ class UnsavedRows:
 class Spending:
     """All that one process spends.
 
+    :ivar ledger: where the budget is kept when other processes spend from it, too
     :param prices: None: those that come along
     :param budget: None: there is no limit
     :param quiet: a model without a price is nothing that a log must say
@@ -86,8 +90,40 @@ class Spending:
         self.prices: Final = prices or built_in()
         self.budget: Final = budget or Budget(clock)
         self.rows: Final = UnsavedRows()
+        self.ledger: Ledger | None = None
         self._quiet = quiet
         self._unpriced: set[str] = set()
+
+    def share(self, notes: Notes, rows: UsageRows) -> None:
+        """Other processes on the same database spend from the same budget."""
+        if self.budget.limits:
+            self.ledger = Ledger(self.budget, notes, rows)
+
+    async def open(self, rows: UsageRows) -> None:
+        """Learn what was spent before.
+
+        :raises StoreError: what the store raises
+        """
+        if self.ledger is not None:
+            await self.ledger.open()
+        else:
+            await self.budget.open(rows)
+
+    async def left(self, key: str, sender: str | None) -> Sequence[Left]:
+        """How the limits stand that this person meets in this conversation.
+
+        :raises StoreError: what the store raises
+        """
+        if self.ledger is not None:
+            return await self.ledger.left(key, sender)
+        return self.budget.left(key, sender)
+
+    def settle(self, hold: Hold | Reservation, cost: int | None, tokens: int) -> None:
+        """What a call came to."""
+        if isinstance(hold, Hold):
+            self.budget.settle(hold, cost, tokens)
+        elif self.ledger is not None:
+            self.ledger.settle(hold, cost, tokens)
 
     def purse(self, key: str, execution: str, sender: str | None = None) -> Purse:
         """For one run of a turn."""
@@ -114,15 +150,18 @@ class Purse:
 
     :ivar sender: whom it answers, as soon as that is known
     :ivar save: makes the rows durable, where no other save is about to
+    :ivar dead: the run before, when its process has died
     """
 
     def __init__(self, spending: Spending, key: str, execution: str, sender: str | None) -> None:
         self.sender = sender
         self.save: Callable[[], Awaitable[None]] | None = None
+        self.dead: str | None = None
         self._spending = spending
         self._key = key
         self._execution = execution
         self._calls = 0
+        self._tries = 0
         self._spare: Reserved | None = None
         self._rows: list[Spent] = []
 
@@ -138,6 +177,9 @@ class Purse:
         """
         if not self._spending.budget.limits or self._spare is not None:
             return
+        if self._spending.ledger is not None:
+            # What others must know is not known by a save of ours.
+            return
         system = (agent.instructions, *agent.memory.system)
         most = most_sent(system, shown(agent), messages)
         with suppress(BudgetReached, Crowded):
@@ -150,7 +192,7 @@ class Purse:
         """
         if not self._spending.budget.limits:
             # What it could come to at most is of interest only when nobody says what it did.
-            return self._reserved(request.model, 0, 0, request)
+            return self._made(request.model, Usage(), None, _NO_HOLD, request)
         most = _most(request)
         spare, self._spare = self._spare, None
         if spare is not None and spare.covers(request, most):
@@ -159,10 +201,13 @@ class Purse:
             spare.settle(Usage())
         while True:
             try:
-                reserved = self._reserved(request.model, most, request.max_tokens)
+                if self._spending.ledger is not None:
+                    reserved = await self._from(self._spending.ledger, request, most)
+                else:
+                    reserved = self._reserved(request.model, most, request.max_tokens)
                 break
             except Crowded:
-                await self._spending.budget.room()
+                await (self._spending.ledger or self._spending.budget).room()
         try:
             if self.save is not None:
                 await self.save()
@@ -177,25 +222,49 @@ class Purse:
             self._spare.settle(Usage())
             self._spare = None
 
-    def _reserved(
-        self, model: str, prompt: int, output: int, unknown: Request | None = None
-    ) -> Reserved:
+    def _reserved(self, model: str, prompt: int, output: int) -> Reserved:
         """
-        :param unknown: prompt and output have not been looked at yet
         :raises BudgetReached: there is no room
         :raises Crowded: there is none just now
         """
         spending = self._spending
-        at = spending.budget.now()
-        usage, cost = Usage(), None
-        if unknown is None:
-            usage, cost = spending.prices.worst(model, prompt, output, at)
+        usage, cost = spending.prices.worst(model, prompt, output, spending.budget.now())
         hold = spending.budget.reserve(self._key, self.sender, cost, usage.tokens)
+        return self._made(model, usage, cost, hold)
+
+    async def _from(self, ledger: Ledger, request: Request, prompt: int) -> Reserved:
+        """The same, from what several processes share.
+
+        :raises StoreError: what the store raises
+        """
+        spending = self._spending
+        at = spending.budget.now()
+        usage, cost = spending.prices.worst(request.model, prompt, request.max_tokens, at)
+        # Calls of agents beside each other are made while this waits: each has a number of its own.
+        self._tries += 1
+        call = f"{self._execution}/{self._tries}"
+        hold = await ledger.reserve(
+            call, self._key, self.sender, cost, usage.tokens, dead=self.dead
+        )
+        return self._made(request.model, usage, cost, hold)
+
+    def _made(
+        self,
+        model: str,
+        usage: Usage,
+        cost: int | None,
+        hold: Hold | Reservation,
+        unknown: Request | None = None,
+    ) -> Reserved:
+        """
+        :param unknown: what the call could come to has not been looked at yet
+        """
+        spending = self._spending
         self._calls += 1
         row = Spent(
             execution=self._execution,
             call=self._calls,
-            at=at,
+            at=spending.budget.now(),
             model=model,
             usage=usage,
             cost=cost,
@@ -242,7 +311,7 @@ class Reserved:
         spending: Spending,
         key: str,
         row: Spent,
-        hold: Hold,
+        hold: Hold | Reservation,
         ended: list[Spent],
         unknown: Request | None,
     ) -> None:
@@ -281,7 +350,7 @@ class Reserved:
             # Else it stands there already as it is.
             spending.rows.add(self._key, row)
         self._ended.append(row)
-        spending.budget.settle(self._hold, row.cost, row.usage.tokens)
+        spending.settle(self._hold, row.cost, row.usage.tokens)
         emit(
             "spent",
             self._key,
