@@ -70,8 +70,9 @@ class Requests:
         if unsigned:
             # Now and then Slack only looks whether our certificate is good.
             return Response(status_code=200 if text.startswith("ssl_check=1") else 401)
-        if not self._is_signed(text, timestamp, signature) or self._was_used(signature):
+        if not self._is_signed(text, timestamp, signature) or not self._use(signature):
             return Response(status_code=401)
+        status = 0
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 response = await self._dispatch(
@@ -81,12 +82,15 @@ class Requests:
                         headers={name: [value] for name, value in request.headers.items()},
                     )
                 )
+            status = response.status
         except Exception as error:
             # Not lost: Slack brings it again.
             trouble("slack.not_answered", why=type(error).__name__)
             return Response(status_code=503)
-        if response.status == 200:
-            self._use(signature)
+        finally:
+            if status != 200:
+                # Nothing was taken of it: whoever passes it on to us may try again.
+                self._used.pop(signature, None)
         headers = {name: values[0] for name, values in response.headers.items() if values}
         return Response(response.body, response.status, headers)
 
@@ -106,10 +110,10 @@ class Requests:
         verifier = SignatureVerifier(self._secret, clock=_At(int(timestamp)))
         return verifier.is_valid(body, timestamp, signature)
 
-    def _was_used(self, signature: str) -> bool:
-        return signature in self._used
-
-    def _use(self, signature: str) -> None:
+    def _use(self, signature: str) -> bool:
+        """Whether it is new; from now on it is not, also while its request is worked on."""
+        if signature in self._used:
+            return False
         now = self._clock.monotonic()
         self._used[signature] = now
         # Older ones are refused for their time stamp; it may lie ahead by as much as behind.
@@ -117,6 +121,7 @@ class Requests:
             len(self._used) > MAX_USED or now - next(iter(self._used.values())) > 2 * WINDOW_SECONDS
         ):
             self._used.popitem(last=False)
+        return True
 
 
 class _At(SignatureClock):

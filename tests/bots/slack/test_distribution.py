@@ -17,15 +17,18 @@ from bots.slack.adapter import SlackAdapter
 from bots.slack.distribution import Distribution
 from bots.slack.installs import Installs
 from bots.slack.manifest import SCOPES
+from bots.slack.rules import Rules
 from core import feedback
 from core.adapter import Adapter
 from core.errors import Gone
 from core.feedback import Opinion
-from core.messages import ERASE, Outbound
+from core.messages import ERASE, Outbound, text_of
+from core.model import Request
 from core.seal import KEY_BYTES, Seal
 from playground.slack import Channel, Slack
 from playground.slack_chats import Team
-from tests.bots.slack.world import labels, make, seen
+from tests.bots.slack.whole import bot
+from tests.bots.slack.world import RULES, labels, make, seen
 from tests.core.fakes import MemoryNotes
 
 # Of aiohttp, about how slack_sdk sends the app's secret.
@@ -33,11 +36,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:BasicAuth is deprecated:Deprecat
 PUBLIC = "https://bot.example.org"
 
 
-def distributed(slack: Slack, notes: MemoryNotes, *, erase: bool = False) -> SlackAdapter:
+def distributed(
+    slack: Slack, notes: MemoryNotes, *, erase: bool = False, rules: Rules = RULES
+) -> SlackAdapter:
     app = slack.application
     keys = (bytes(KEY_BYTES),)
     adapter = make(
         slack,
+        rules,
         bot_token=None,
         distribution=Distribution(app.client_id, app.client_secret, keys, PUBLIC, erase),
     )
@@ -132,6 +138,42 @@ async def test_two_workspaces_with_the_same_channel_id_never_meet() -> None:
             (body,) = at.adapter.render(f"for {number}")
             await at.adapter.send(key, Outbound(f"p{number}", body), uncertain=False)
         assert [seen(at.slack, place) for place in places] == [["for 0"], ["for 1"]]
+
+
+async def test_what_is_said_in_one_the_model_is_not_told_in_the_other() -> None:
+    """The same id of a channel that is one conversation, the whole bot over one store."""
+
+    def heard(request: Request) -> str:
+        users = [text_of(message.blocks) for message in request.messages if message.role == "user"]
+        return f"{len(users)} heard: {' '.join(users)}"
+
+    async with Slack(distributed=True) as slack:
+        adapter = distributed(slack, MemoryNotes(), rules=replace(RULES, scope="channel"))
+        one, two = slack.workspace("One"), slack.workspace("Two")
+        for team in (one, two):
+            await install(slack, adapter, team)
+        places = [general(slack, team) for team in (one, two)]
+        people = [slack.person("Alice", team, admin=True) for team in (one, two)]
+        async with bot(slack, *[heard] * 5, adapter=adapter) as whole:
+
+            async def say(at: int, text: str) -> str:
+                before = len(slack.texts(places[at]))
+                slack.write(people[at], text, places[at], mention=True)
+                await slack.until(lambda: len(slack.texts(places[at])) > before)
+                await whole.quiet(slack)
+                return slack.texts(places[at])[-1]
+
+            assert "red" in await say(0, "red")
+            second = await say(1, "blue")
+            assert second.startswith("1 heard") and "blue" in second
+            third = await say(0, "green")
+            assert third.startswith("2 heard") and "red" in third and "blue" not in third
+            await say(0, "!reset")
+            # What one forgets the other has still.
+            assert (await say(1, "white")).startswith("2 heard")
+            assert (await say(0, "black")).startswith("1 heard")
+            keys = {inbound.key for inbound in whole.accepted}
+        assert keys == {f"slack-channel:{team.id}/C0THESAME" for team in (one, two)}
 
 
 async def test_all_workspaces_of_an_organisation() -> None:
