@@ -65,11 +65,21 @@ ASKING: Final = 6  # threads, and connections, that we ask with
 CONNECT_SECONDS: Final = 5
 STEADY: Final = 3  # heartbeats in a row before anybody else is judged
 KNOWN: Final = 10_000  # keys of which is remembered what was submitted or waits
+WAITING: Final = 50  # submits of one key that one run may stand for
 COUNTED: Final = 1_000  # workflows up to which they are counted
 BATCH: Final = 1_000  # workflows that are swept away at once
 SWEEP_EVERY: Final = 10.0
 RETRY_SECONDS: Final = 1.0
 LAST_WORDS: Final = 5.0  # seconds for outcomes to be stored, at the end
+
+# A server that is gone without a word is noticed in some ten seconds.
+LIVELY: Final = {
+    "connect_timeout": CONNECT_SECONDS,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 
 _OVER: Final = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 _OPEN: Final = ["ENQUEUED", "PENDING"]
@@ -317,8 +327,8 @@ class DbosEngine:
 
     async def _stored(self, key: str, workflow_id: str, delay: float | None) -> str | None:
         assert self._asking is not None
-        if delay is None:
-            _put(self._unseen, key, [*self._unseen.get(key, ()), workflow_id])
+        if delay is None and self._works:
+            _put(self._unseen, key, [*self._unseen.get(key, ()), workflow_id][-WAITING:])
         return await self._asking(self._asking.enqueue, key, workflow_id, delay)
 
     async def _cancel(self, workflow_id: str) -> None:
@@ -360,6 +370,10 @@ class DbosEngine:
             log_level="WARNING",
             notification_listener_polling_interval_sec=max(self._poll, 0.01),
         )
+        if self._url.startswith("postgresql"):
+            config["db_engine_kwargs"] = {
+                "connect_args": {"application_name": "chinwag_dbos", **LIVELY}
+            }
         self._dbos = dbos.DBOS(config=config)
         dbos.DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(self._workflow())
         dbos.DBOS.listen_queues([self._queue])
@@ -452,6 +466,7 @@ class _Asking:
 
     def __init__(self, url: str, queue: str, schema: str) -> None:
         self._url = url
+        self._where = "the engine's database"
         self._queue = queue
         self._schema = schema
         self._threads = ThreadPoolExecutor(ASKING, thread_name_prefix="engine")
@@ -465,7 +480,7 @@ class _Asking:
         try:
             return await loop.run_in_executor(self._threads, function, *arguments)
         except (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error) as error:
-            raise StoreUnavailable(f"the engine's database: {type(error).__name__}") from error
+            raise StoreUnavailable(f"{self._where}: {type(error).__name__}") from error
 
     def connect(self) -> None:
         dbos = _imported()
@@ -474,12 +489,13 @@ class _Asking:
         _route_log()
         try:
             url = sa.make_url(self._url)
-        except sa.exc.ArgumentError as error:
-            raise ConfigError("[engine] url: not a URL of a database") from error
+        except sa.exc.ArgumentError:
+            raise ConfigError("[engine] url: not a URL of a database") from None
         if url.get_backend_name() not in ("postgresql", "sqlite") or not url.database:
             raise ConfigError(
                 "[engine] url: postgresql://user:password@host/database or sqlite:///path"
             )
+        self._where = f"the engine's database {url.host or ''}/{url.database.lstrip('/')}"
         if url.get_backend_name() == "sqlite":
             connection = sqlite3.connect(url.database, timeout=30)
             try:
@@ -622,13 +638,7 @@ def _engine(url: sa.URL) -> sa.Engine:
         max_overflow=0,
         pool_timeout=CONNECT_SECONDS,
         pool_pre_ping=True,
-        connect_args={
-            "application_name": "chinwag_engine",
-            "connect_timeout": CONNECT_SECONDS,
-            "keepalives_idle": 5,
-            "keepalives_interval": 2,
-            "keepalives_count": 3,
-        },
+        connect_args={"application_name": "chinwag_engine", **LIVELY},
     )
 
 
@@ -649,11 +659,12 @@ def _imported() -> Any:
 
 
 class _NoPickle:
-    """In place of the module."""
+    """In place of the module. A workflow that says it is one ends as an error, whose words would
+    have been pickled like it."""
 
     @staticmethod
     def dumps(_: object) -> bytes:
-        raise TypeError("nothing is pickled here")
+        return b""
 
     @staticmethod
     def loads(_: bytes) -> object:
