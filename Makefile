@@ -6,7 +6,7 @@ BIN := .venv/bin
 # More than there are cores: many tests wait for a real program, or for a second to pass.
 WORKERS := 4
 
-.PHONY: help setup demo test check test-browser images test-crash soak mutate cover bench bench-engine lock clean
+.PHONY: help setup demo test check test-browser images test-crash test-cluster soak mutate cover bench bench-engine lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ images: setup ## the pictures of docs/images, made anew
 
 test-crash: setup ## kill the program at every failpoint, tell thousands of stories (long)
 	$(BIN)/python -m pytest -m crash
+
+test-cluster: setup ## kill, stop and wake processes that share one PostgreSQL (long)
+	$(BIN)/python -m pytest -m "crash or not crash" tests/cluster tests/core/test_dbos.py
 
 soak: setup ## kill it every few seconds for 10 minutes, under load and with faults
 	$(BIN)/python -m tests.crash.soak --seconds 600 --chats 200

@@ -23,6 +23,7 @@ from core.snapshot import Snapshot
 from core.store import SessionRef
 from playground.claude import Claude
 from playground.telegram import TOKEN, Chat, Person, Telegram
+from stores.postgres import PostgresStore
 from stores.redis import RedisStore
 from stores.sqlite import SQLiteStore
 
@@ -235,7 +236,7 @@ class World:
             self.died()
             await self.start()
 
-    def stored(self) -> SQLiteStore | RedisStore:
+    def stored(self) -> SQLiteStore | RedisStore | PostgresStore:
         """Where the program stores, to look into it."""
         return SQLiteStore(self.folder / "chinwag.db", read_only=True)
 

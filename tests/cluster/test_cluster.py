@@ -1,0 +1,149 @@
+"""Several processes, of which any may die at any step: nothing is lost, nothing comes twice but in
+the one window that Telegram leaves, and another takes over within seconds."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from core import failpoints
+from playground.claude_answers import Say
+from tests.cluster.world import Cluster
+from tests.crash.program import assert_valid, said
+
+TAKEN_OVER: Final = 15.0
+# What happens in a process that works; the others are passed by one that takes messages in.
+WORKING: Final = tuple(
+    name
+    for name in failpoints.NAMES
+    if name not in ("received", "before_accept", "accepted", "submitted")
+)
+TOOLS: Final = ("before_tools", "tools_done")
+# Between these the platform knows of a part that we do not.
+WINDOW: Final = ("before_send", "sent")
+
+
+async def killed(folder: Path, name: str, chats: int) -> None:
+    """One worker dies at this step of one conversation; the other goes on with it."""
+    async with Cluster(folder) as world:
+        people = [world.telegram.person(f"Name{number}") for number in range(chats)]
+        await world.begin("intake", "intake")
+        await world.begin("one", "worker", f"{name}:1")
+        await world.ready()
+        question = 'use note with {"text": "milk"}' if name in TOOLS else "my name is Alice"
+        for person in people:
+            world.telegram.write(person, question)
+        await world.dead("one")
+        await world.begin("two", "worker")
+        took = await world.reached(
+            lambda: all(world.telegram.texts(person) for person in people), "all are answered"
+        )
+        assert took < TAKEN_OVER + 10.0, "a start of the program takes some of it"
+        await world.at_rest()
+        await world.end()
+        for person in people:
+            texts = world.telegram.texts(person)
+            assert len(texts) == 1 or (name in WINDOW and len(set(texts)) == 1), texts
+            snapshot = await world.snapshot(f"telegram-chat:{person.id}")
+            assert_valid(snapshot)
+            assert said(snapshot.messages, "user")[0] == question
+        assert sum(len(world.telegram.texts(person)) for person in people) <= chats + 1
+        effects = world.effects()
+        assert len(effects) <= chats
+
+
+@pytest.mark.timeout(120)
+async def test_a_worker_dies_in_the_middle_of_an_answer(tmp_path: Path) -> None:
+    await killed(tmp_path, "before_commit", 3)
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", WORKING)
+async def test_a_worker_dies_at_each_step(name: str, tmp_path: Path) -> None:
+    await killed(tmp_path, name, 20)
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(300)
+async def test_two_hundred_chats_while_workers_die(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as world:
+        people = [world.telegram.person(f"Name{number}") for number in range(200)]
+        await world.begin("intake", "intake")
+        for number in range(3):
+            await world.begin(f"worker {number}", "worker")
+        await world.ready()
+        for person in people:
+            world.telegram.write(person, f"my name is {person.name}")
+        for number in range(3):
+            answered = len(people) * (number + 1) // 5
+            await world.reached(
+                lambda n=answered: sum(bool(world.telegram.texts(p)) for p in people) >= n,  # type: ignore[misc]
+                "some are answered",
+            )
+            await world.slay(f"worker {number}")
+            await world.begin(f"worker {number + 3}", "worker")
+        await world.reached(lambda: all(world.telegram.texts(p) for p in people), "all are")
+        await world.at_rest()
+        await world.asked(people, "what is my name?")
+        await world.at_rest()
+        await world.end()
+        twice = 0
+        for person in people:
+            first, *_, last = texts = world.telegram.texts(person)
+            twice += len(texts) - 2
+            assert first.startswith("Nice to meet you") and person.name in last
+            assert len(texts) == len(set(texts)) or len(set(texts)) == 2
+            snapshot = await world.snapshot(f"telegram-chat:{person.id}")
+            assert_valid(snapshot)
+            assert [text.split()[0] for text in said(snapshot.messages, "user")] == ["my", "what"]
+        # One a death at most: the part that was on its way.
+        assert twice <= 3 * 32
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(300)
+async def test_a_worker_that_sleeps_for_a_minute_writes_nothing_when_it_wakes(
+    tmp_path: Path,
+) -> None:
+    async with Cluster(tmp_path) as world:
+        alice = world.telegram.person("Alice")
+        await world.begin("intake", "intake")
+        await world.begin("one", "worker")
+        await world.ready()
+        world.claude.script(Say("One two three four five six.", pause=1.0), Say("Well."))
+        world.telegram.write(alice, "tell me")
+        await world.reached(lambda: len(world.claude.requests) == 1, "the model is asked")
+        world.send("one", signal.SIGSTOP)
+        await world.begin("two", "worker")
+        await world.reached(lambda: world.telegram.texts(alice) == ["Well."], "the other answers")
+        await world.at_rest()
+        world.send("one", signal.SIGCONT)
+        await world.asked([alice], "and now?")
+        await world.at_rest()
+        await world.end()
+        assert world.telegram.texts(alice)[0] == "Well."
+        assert len(world.telegram.texts(alice)) == 2
+        assert_valid(await world.snapshot(f"telegram-chat:{alice.id}"))
+
+
+@pytest.mark.timeout(120)
+async def test_who_takes_in_dies_and_the_one_who_stands_by_does(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as world:
+        alice = world.telegram.person("Alice")
+        await world.begin("one", "all")
+        await world.ready()
+        await world.asked([alice], "my name is Alice")
+        await world.begin("two", "all")
+        await world.at_rest()
+        await world.slay("one")
+        took = await world.asked([alice], "what is my name?")
+        assert took < 2 * TAKEN_OVER
+        await world.at_rest()
+        await world.end()
+        first, second = world.telegram.texts(alice)
+        assert first.startswith("Nice to meet you") and "Alice" in second
+        assert "409" not in world.log()
