@@ -23,9 +23,10 @@ class Albums:
         # By key: which albums with how many members were there, and since when.
         self._since: dict[str, tuple[Counter[str], float]] = {}
 
-    def wait(self, key: str, next_ones: Sequence[Inbound]) -> float | None:
+    def wait(self, key: str, next_ones: Sequence[Inbound], quiet: float = 0.0) -> float | None:
         """
         :param next_ones: what a turn would answer if it began now
+        :param quiet: for how many seconds surely none has come, when they are new to us
         :returns: seconds until it may; None: at once
         """
         members = Counter(each.album for each in next_ones if each.album is not None)
@@ -35,7 +36,7 @@ class Albums:
         now = self._clock.monotonic()
         known, since = self._since.get(key, (None, now))
         if known != members:
-            since = now
+            since = now - (quiet if known is None else 0.0)
             self._since[key] = (members, since)
         left = since + QUIET - now
         if left > 0:

@@ -140,6 +140,7 @@ class Conversations:
         self._spending = spending or Spending(clock)
         if options.shared:
             self._spending.share(store.notes, store.usage)
+            gate.share()
         self._snapshots = Snapshots(
             store, clock, self.ref, self._spending.rows, shared=options.shared
         )
@@ -149,7 +150,7 @@ class Conversations:
         self._entrance = Entrance(
             gate, self._snapshots, self._adapters, self._begin, submit, options.say
         )
-        self._pace = Pace(clock, store.notes)
+        self._pace = Pace(clock, store.notes, shared=options.shared)
         self._delivery = Delivery(
             self._snapshots,
             self._pace,
@@ -242,6 +243,7 @@ class Conversations:
 
     async def _admit(self, inbound: Inbound) -> Acceptance:
         began = self._clock.monotonic()
+        await self._gate.refresh()
         if not inbound.addressed:
             if not await self._is_for_us(inbound):
                 return await self._overhear(inbound)
@@ -623,7 +625,9 @@ class Conversations:
             return Done()
         if wait := approvals.wait(snapshot, self._clock.now()):
             return Again(wait)
-        if wait := self._albums.wait(key, self._answering.next_ones(snapshot)):
+        # Another process may have waited for the rest of an album already.
+        quiet = (self._clock.now() - snapshot.updated_at) / 1000 if tenure is not None else 0.0
+        if wait := self._albums.wait(key, self._answering.next_ones(snapshot), max(0.0, quiet)):
             return Again(wait)
         answering = self._answering.answer(key, adapter, snapshot, tenure)
         busy.turn = asyncio.create_task(answering, name=f"turn {key}")
@@ -642,6 +646,7 @@ class Conversations:
     async def _tenure(self, key: str) -> Tenure:
         """What there is to be taken over."""
         found = await self._snapshots.refresh(key)
+        await self._pace.refresh()
         if found is None:
             await self._look(key)
         return Tenure(self._clock, self._snapshots.process, found)

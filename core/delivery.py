@@ -68,6 +68,7 @@ class Delivery:
                 await self._snapshots.update(key, self._claim(part.id), delivers=True)
                 continue
             rate = adapter.limits.rate(key)
+            await self._pace.refresh()
             wait = self._pace.wait(key, rate)
             if wait > SHORT_WAIT:
                 return wait

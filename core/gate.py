@@ -35,6 +35,10 @@ DAY: Final = 86_400.0
 HOUR: Final = 3_600.0
 MINUTE: Final = 60.0
 WRONG_CODES_PER_HOUR: Final = 10
+# How soon what was decided in another process holds here; and for somebody who seems a stranger,
+# who may have been let in a moment ago.
+SOON: Final = 2.0
+SOON_FOR_STRANGERS: Final = 0.2
 _REMEMBERED: Final = 10_000
 
 
@@ -115,6 +119,8 @@ class Gate:
         self._say = say
         self._clock = clock
         self._owner: str | None = None
+        self._shared = False
+        self._read_at: float | None = None
         self._messages = _Recently(clock, MINUTE)
         self._let_in = _Recently(clock, HOUR)
         self._answered = _Recently(clock, DAY)
@@ -122,15 +128,38 @@ class Gate:
         self._logged = _Recently(clock, HOUR)
         self._wrong = _Recently(clock, HOUR)
 
-    async def open(self) -> str | None:
-        """Read what the store knows; the one-time code, while nobody may speak yet."""
+    def share(self) -> None:
+        """Other processes let people in, too: what they have decided is read again and again."""
+        self._shared = True
+
+    async def refresh(self, within: float = SOON) -> None:
+        """What other processes have decided until so many seconds ago is known.
+
+        :raises StoreError: what the store raises
+        """
+        now = self._clock.monotonic()
+        if not self._shared or (self._read_at is not None and now - self._read_at < within):
+            return
+        await self._read()
+        self._read_at = now
+
+    async def _read(self) -> None:
         await self._read_owner()
         self._know(await access.read(self._notes))
+
+    async def open(self) -> str | None:
+        """Read what the store knows; the one-time code, while nobody may speak yet."""
+        await self._read()
         if self._open or self._allow or self._owner:
             return None
         code = "".join(secrets.choice(_ALPHABET) for _ in range(10))
         if await self._notes.put(CODE, code.encode(), was=None):
-            return code
+            await self._read_owner()
+            if self._owner is None:
+                return code
+            # Somebody has become the owner meanwhile, by the code of another process.
+            await self._notes.put(CODE, None, was=code.encode())
+            return None
         kept = await self._notes.get(CODE)
         return kept.decode() if kept else code
 
@@ -166,6 +195,9 @@ class Gate:
         if inbound.kind in ("moved", "left"):
             return Admitted()
         sender = inbound.sender.id
+        await self.refresh()
+        if not self.lets_in(sender):
+            await self.refresh(SOON_FOR_STRANGERS)
         if not self.lets_in(sender):
             if await self._pair(inbound):
                 return Admitted(paired=True)

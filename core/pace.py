@@ -49,11 +49,13 @@ class _Bucket(msgspec.Struct):
 class Pace:
     """
     :param notes: where penalties outlive the process; None: nowhere
+    :param shared: other processes send as well, and are told there
     """
 
-    def __init__(self, clock: Clock, notes: Notes | None = None) -> None:
+    def __init__(self, clock: Clock, notes: Notes | None = None, *, shared: bool = False) -> None:
         self._clock = clock
         self._notes = notes
+        self._shared = shared
         self._until: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._buckets: dict[str, _Bucket] = {}
@@ -64,12 +66,20 @@ class Pace:
         :raises StoreError: what the store raises
         """
         kept = _decoded(await self._notes.get(NOTE)) if self._notes else {}
-        wall, now = self._clock.now(), self._clock.monotonic()
+        wall = self._clock.now()
         for key, until in kept.items():
             # The wall clock may have jumped meanwhile, but nobody is punished for longer than this.
             seconds = min((until - wall) / 1000, LONGEST_PENALTY)
             if seconds > 0:
-                self._until[key] = now + seconds
+                self._wait_for(key, seconds)
+
+    async def refresh(self) -> None:
+        """What other processes were told until now is known.
+
+        :raises StoreError: what the store raises
+        """
+        if self._shared:
+            await self.open()
 
     def wait(self, key: str, rate: Rate | None = None, leaving: Leaving = "final") -> float:
         """Seconds until this may leave for this chat; 0: now."""
@@ -110,7 +120,7 @@ class Pace:
         :raises StoreError: it is not remembered over a restart
         """
         self._wait_for(_place(key, rate), seconds)
-        if self._notes is not None and seconds > KEPT_FROM:
+        if self._notes is not None and (self._shared or seconds > KEPT_FROM):
             await self._keep(self._notes)
 
     def failed(self, key: str) -> None:

@@ -86,7 +86,7 @@ class World:
             kind=kind,
             sender=fields.pop("sender", ADA),
             text=text,
-            message_id=f"q{self.updates}",
+            message_id=fields.pop("message_id", f"q{self.updates}"),
             **fields,
         )
         name = text.strip("/") if text in ("/reset", "/stop") else "command"
