@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -511,3 +512,71 @@ def test_the_log_of_dbos_is_ours_without_its_values() -> None:
 )
 def test_the_sequence_of_a_message_sorts(inbound_id: str, sequence: str) -> None:
     assert shared.sequence_of(inbound_id) == sequence.zfill(20)
+
+
+async def test_what_has_no_message_is_a_workflow_each_time(alone: Alone) -> None:
+    async with alone.engine(works=False) as engine:
+        for _ in range(2):
+            await engine.submit("a", "")
+        assert len(alone.ids()) == 2
+
+
+async def test_a_wait_that_cannot_be_taken_back_comes_in_its_time(alone: Alone) -> None:
+    engine, work, heard = alone.engine(), Recorder(outcomes(Again(300))), Heard()
+
+    def fail(workflow_id: str) -> None:
+        raise sa.exc.OperationalError("cancel", {}, Exception("the database is away"))
+
+    async with running(engine, work):
+        await engine.submit("a", "1")
+        await until(lambda: [row[0] for row in alone.rows.open()] == ["DELAYED"])
+        assert engine._asking is not None
+        engine._asking.cancel = fail  # type: ignore[method-assign]
+        with listening(heard):
+            await engine.submit("a", "2")
+            await until(lambda: len(work.ended) == 2 and not engine._turns)
+        assert len(heard.of("engine.unavailable")) == 1
+        assert [row[0] for row in alone.rows.open()] == ["DELAYED"]
+
+
+async def test_an_error_of_its_own_ends_it(alone: Alone) -> None:
+    engine = alone.engine()
+    await engine.open()
+    assert engine._asking is not None
+    engine._asking.count = lambda: 1 // 0  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        async with asyncio.timeout(10):
+            await engine.run(Recorder())
+
+
+async def test_one_at_a_time_hands_over_and_sweeps(postgres_url: str) -> None:
+    alone = Alone(postgres_url)
+    async with alone.engine(works=False) as one, alone.engine(works=False) as other:
+        await one.submit("a", "1")
+        alone.rows("UPDATE @workflow_status SET status = 'PENDING', executor_id = 'dead.1'")
+        assert one._asking is not None
+        assert other._asking is not None
+        later = "2100-01-01T00:00:00+00:00"
+        with one._asking.beats.alone() as mine:
+            assert mine
+            assert other._asking.hand_over(1.0) == {}
+            assert other._asking.sweep(later) == 0
+            assert [row[0] for row in alone.rows.open()] == ["PENDING"]
+        assert other._asking.hand_over(1.0) == {"dead.1": 1}
+        assert [row[0] for row in alone.rows.open()] == ["ENQUEUED"]
+    alone.rows.engine.dispose()
+
+
+async def test_a_file_that_several_read_is_written_beside(sqlite_url: str) -> None:
+    async with DbosEngine(sqlite_url, SystemClock()):
+        rows = Rows(sqlite_url)
+        assert rows("PRAGMA journal_mode")[0][0] == "wal"
+        rows.engine.dispose()
+
+
+def test_only_so_much_is_remembered(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "KNOWN", 2)
+    table: OrderedDict[str, int] = OrderedDict()
+    for number, key in enumerate("abac"):
+        shared._put(table, key, number)
+    assert table == {"a": 2, "c": 3}
