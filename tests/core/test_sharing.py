@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from core import phrases
 from core.adapter import Accepted
 from core.answering import WhenBusy
+from core.engine import Again
 from core.errors import SnapshotUnreadable, StoreUnavailable
 from core.snapshot import Snapshot
 from core.store import BotStore, SessionRef
@@ -136,6 +137,50 @@ async def test_of_two_that_work_at_once_one_leaves_off(when_busy: WhenBusy) -> N
         await passing(world, *working)
         assert all(each.result() for each in working)
         await world.judge(twice=1)
+
+
+async def test_who_comes_too_late_to_begin_does_not_begin() -> None:
+    """Two that take over from each other would use up the attempts of a turn that nobody ends."""
+    world = World()
+    world.hold("#t1")
+    late = Process(world, "late", stops=lambda what: what == "before save")
+    other = Process(world, "other")
+    await other.says("hello #t1;")
+    beginning = asyncio.ensure_future(late.conversations.work(KEY))
+    await settle(40)
+    assert late.stopped
+    working = asyncio.ensure_future(other.works())
+    await settle(60)
+    before = await stored(world)
+    late.stops = lambda what: False
+    late.go_on()
+    assert await beginning == Again(5.0)
+    assert world.asked == 1 and await stored(world) == before
+    world.release()
+    await passing(world, working)
+    await world.judge()
+
+
+async def test_a_part_that_was_claimed_is_noted_by_who_claimed_it() -> None:
+    world = World()
+    old = Process(world, "old", stops=lambda what: what == "send")
+    new = Process(world, "new", stops=lambda what: what == "send")
+    await new.says("hello #t1 long;")
+    sending = asyncio.ensure_future(old.conversations.work(KEY))
+    await settle(80)
+    working = asyncio.ensure_future(new.works())
+    await settle(80)
+    assert old.stopped and new.stopped
+    before = await stored(world)
+    old.stops = new.stops = lambda what: False
+    old.go_on()
+    assert await sending == Again(5.0)
+    assert len(world.shown) == 1 and await stored(world) == before
+    new.go_on()
+    await passing(world, working)
+    assert [each.process for each in world.shown] == ["old", "new", "new", "new"]
+    assert [each.uncertain for each in world.shown] == [False, True, False, False]
+    await world.judge(twice=1)
 
 
 # ---------------------------------------------------------------------- what another one was told
