@@ -10,18 +10,18 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 from bots.settings import Settings
+from bots.stores import store_of
 from core import access
 from core.access import Listed, Lists, Verdict
 from core.clock import SystemClock
 from core.errors import ConfigError
 from core.gate import OWNER
 from core.messages import clean
-from stores.urls import open_store
 
 
 async def list_access(settings: Settings) -> AsyncIterator[str]:
     section = settings.access
-    async with open_store(settings.store.url, settings.folder, read_only=True) as store:
+    async with store_of(settings, read_only=True) as store:
         owner = await store.notes.get(OWNER)
         lists = await access.read(store.notes)
         waiting = await access.waiting(store.notes, SystemClock())
@@ -42,7 +42,7 @@ async def list_access(settings: Settings) -> AsyncIterator[str]:
 
 
 async def decide(settings: Settings, id: str, verdict: Verdict) -> AsyncIterator[str]:
-    async with open_store(settings.store.url, settings.folder) as store:
+    async with store_of(settings) as store:
         listed = Listed(id, at=SystemClock().now())
         await access.change(store.notes, lambda lists: lists.having(listed, verdict))
         await access.forget(store.notes, id)
@@ -65,7 +65,7 @@ async def remove(settings: Settings, id: str) -> AsyncIterator[str]:
         found = left != lists
         return left
 
-    async with open_store(settings.store.url, settings.folder) as store:
+    async with store_of(settings) as store:
         await access.change(store.notes, how)
         await access.forget(store.notes, id)
     if not found:

@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bots.settings import Settings
+from bots.stores import keys_in
 from core import changes, outbox
 from core.blobs import named_in
 from core.clock import Clock, SystemClock
@@ -34,6 +35,7 @@ from core.lock import take_lock
 from core.snapshot import Snapshot
 from core.snapshots import Snapshots
 from core.store import SessionRef
+from stores.sealed import guard
 from stores.sqlite import SQLiteStore, backup, migrate
 
 Progress = Callable[[int, int], None]
@@ -119,7 +121,7 @@ async def restore(
                 yield f"{copied}: an older chinwag wrote it; it is brought up to schema {reached}."
             async for line in _told(copied, await look_through(staged)):
                 yield line
-            left = await _settle(staged, unfinished, clock)
+            left = await _settle(settings, staged, unfinished, clock)
         except BaseException:
             _discard(staged)
             raise
@@ -179,9 +181,11 @@ async def _told(copied: Path, contents: Contents) -> AsyncIterator[str]:
     yield "Everything in it was read and is as it was stored."
 
 
-async def _settle(staged: Path, unfinished: Unfinished, clock: Clock) -> int:
+async def _settle(settings: Settings, staged: Path, unfinished: Unfinished, clock: Clock) -> int:
     """How many conversations had something to do."""
-    async with SQLiteStore(staged, read_only=unfinished == "resume") as store:
+    reading = unfinished == "resume"
+    plain = SQLiteStore(staged, read_only=reading)
+    async with guard(plain, keys_in(settings), encrypted=None, read_only=reading) as store:
         keys = [key async for key in store.unfinished()]
         if unfinished == "drop":
             snapshots = Snapshots(store, clock, lambda key: SessionRef(key=key))

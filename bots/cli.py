@@ -386,15 +386,21 @@ def copy_(source: str | None, target: str, config_path: Path | None) -> None:
 
     Conversations with their history, images and files, what calls used, owners and lists. Stop the
     bot first, or what is said meanwhile is missing in the copy. Begun again after it was ended, it
-    goes on; nothing is written over.
+    goes on; nothing is written over. The copy is encrypted if [store] encrypted says so.
     """
     from bots.copying import copy_sessions
+    from bots.stores import keys_in
 
     with _progress("Copying") as progress:
         _print(
             _settings(config_path),
             lambda settings: copy_sessions(
-                source or settings.store.url, target, settings.folder, progress
+                source or settings.store.url,
+                target,
+                settings.folder,
+                progress,
+                keys=keys_in(settings),
+                encrypted=settings.store.encrypted,
             ),
         )
 

@@ -9,19 +9,22 @@ is passed over.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
 
 from core.blobs import named_by, named_in
 from core.errors import BlobUnreadable, ConfigError, SnapshotTooNew, SnapshotUnreadable
 from core.export import oldest_first
 from core.messages import Message
-from core.snapshot import Snapshot, Span
+from core.snapshot import Snapshot, Span, decode, encode
 from core.store import BotStore, SessionRef
 from core.usage import Spent
+from stores.sealed import guard
 from stores.urls import open_store
 
 ROWS: Final = 500  # of a history in one save, so that a long one is never in memory as a whole
@@ -41,32 +44,41 @@ class Count(msgspec.Struct):
 
 
 async def copy_sessions(
-    source_url: str, target_url: str, folder: Path, progress: Progress
+    source_url: str,
+    target_url: str,
+    folder: Path,
+    progress: Progress,
+    *,
+    keys: Sequence[bytes] | None = None,
+    encrypted: bool | None = None,
 ) -> AsyncIterator[str]:
     """
     :param folder: what relative paths are relative to
+    :param keys: of `[encryption]`, for what is encrypted of the two
+    :param encrypted: whether the other is to be, see `stores.sealed`; the one is what it is
     :param progress: told how many conversations of how many are done
     :raises ConfigError: both are one, or the other has something else under a key
     """
     if source_url == target_url:
         # A URL may hold a password.
         raise ConfigError("from and to are one store, not two")
+    kept, new = open_store(source_url, folder, read_only=True), open_store(target_url, folder)
     async with (
-        open_store(source_url, folder, read_only=True) as source,
-        open_store(target_url, folder) as target,
+        guard(kept, keys, encrypted=None, read_only=True) as source,
+        guard(new, keys, encrypted=encrypted, read_only=False) as target,
     ):
         await _clear_half_copied(target)
-        keys = [key async for key in _keys(source)]
+        every = [key async for key in _keys(source)]
         copied = Count()
         unreadable: list[str] = []
-        for done, key in enumerate(keys):
-            progress(done, len(keys))
+        for done, key in enumerate(every):
+            progress(done, len(every))
             try:
                 copied.messages += await _copy_one(source, target, key)
                 copied.conversations += 1
             except (SnapshotUnreadable, SnapshotTooNew) as error:
                 unreadable.append(str(error))
-        progress(len(keys), len(keys))
+        progress(len(every), len(every))
         copied.calls = await _copy_usage(source, target)
         copied.notes = await _copy_notes(source, target)
         there = await _count(target)
@@ -96,14 +108,16 @@ async def _copy_one(source: BotStore, target: BotStore, key: str) -> int:
     snapshot = await source.load(ref)
     if snapshot is None:
         return 0  # gone meanwhile
-    if await _is_there(target, ref, snapshot):
-        return sum([1 async for _ in oldest_first(target, ref)])
-    await target.notes.put(UNDER_WAY, key.encode(), was=None)
     named = named_by(snapshot)
     async for row in oldest_first(source, ref):
         named |= named_in(bytes(row.blocks))
-    await _copy_blobs(source, target, key, named)
-    count = await _write(source, target, ref, snapshot)
+    # Where one is encrypted, a blob is called otherwise; only who has put it there knows how.
+    renamed = await _copy_blobs(source, target, key, named)
+    snapshot = _with_names(snapshot, renamed)
+    if await _is_there(target, ref, snapshot):
+        return sum([1 async for _ in oldest_first(target, ref)])
+    await target.notes.put(UNDER_WAY, key.encode(), was=None)
+    count = await _write(source, target, ref, snapshot, renamed)
     await target.notes.put(UNDER_WAY, None, was=key.encode())
     return count
 
@@ -120,7 +134,13 @@ async def _is_there(target: BotStore, ref: SessionRef, snapshot: Snapshot) -> bo
     )
 
 
-async def _write(source: BotStore, target: BotStore, ref: SessionRef, snapshot: Snapshot) -> int:
+async def _write(
+    source: BotStore,
+    target: BotStore,
+    ref: SessionRef,
+    snapshot: Snapshot,
+    renamed: Mapping[str, str],
+) -> int:
     """Row after row in order, some at a time, and the snapshot itself in the last save."""
     inside = {row.seq for row in snapshot.rows}
     history = [row.seq async for row in oldest_first(source, ref)]
@@ -131,7 +151,7 @@ async def _write(source: BotStore, target: BotStore, ref: SessionRef, snapshot: 
         revision = max(0, snapshot.revision - saves)
         rows: list[Message] = []
         async for row in _in_order(oldest_first(source, ref), snapshot):
-            rows.append(row)
+            rows.append(_row_with_names(row, renamed))
             if len(rows) == ROWS:
                 replaces = await _save_rows(target, ref, snapshot, rows, revision, replaces)
                 revision += 1
@@ -185,14 +205,41 @@ def _upto(spans: tuple[Span, ...], last: int) -> tuple[Span, ...]:
     return tuple((start, min(end, last)) for start, end in spans if start <= last)
 
 
-async def _copy_blobs(source: BotStore, target: BotStore, key: str, ids: set[str]) -> None:
+async def _copy_blobs(
+    source: BotStore, target: BotStore, key: str, ids: set[str]
+) -> dict[str, str]:
+    """Those that are called otherwise in the target, and how."""
+    renamed: dict[str, str] = {}
     for id in sorted(ids):
         try:
             blob = await source.blobs.get(id)
         except BlobUnreadable:
             continue  # of a damaged one there is nothing to copy; its block stays and says so
         if blob is not None:
-            await target.blobs.put(key, blob.data, blob.media_type)
+            there = await target.blobs.put(key, blob.data, blob.media_type)
+            if there != id:
+                renamed[id] = there
+    return renamed
+
+
+def _with_names(snapshot: Snapshot, renamed: Mapping[str, str]) -> Snapshot:
+    """The same value, in which blobs are called as they are in the target."""
+    if not renamed:
+        return snapshot
+    written = encode(snapshot)
+    for old, new in renamed.items():
+        # Ids are 64 random digits: nobody says one by chance, and in quotes they are escaped.
+        written = written.replace(old.encode(), new.encode())
+    return decode(written)
+
+
+def _row_with_names(row: Message, renamed: Mapping[str, str]) -> Message:
+    blocks = bytes(row.blocks)
+    if not (named_in(blocks) & renamed.keys()):
+        return row
+    for old, new in renamed.items():
+        blocks = blocks.replace(f'"{old}"'.encode(), f'"{new}"'.encode())
+    return replace(row, blocks=Raw(blocks))
 
 
 async def _copy_usage(source: BotStore, target: BotStore) -> int:

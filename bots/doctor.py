@@ -22,14 +22,14 @@ from bots.secrets import redacting
 from bots.sections import AnthropicSection, OpenAISection
 from bots.settings import Settings
 from bots.spending import budget_lines
+from bots.stores import store_of
 from bots.tools import mcp_servers, tools_at, unknown_names
 from core import access
 from core.agent import Agent
-from core.errors import ConfigError, StoreEmpty, StoreError
+from core.errors import CannotUnseal, ConfigError, StoreEmpty, StoreError
 from core.gate import OWNER
 from core.mcp import Servers
 from core.tools import Tool
-from stores.urls import open_store
 
 CONFIG, STORE, PLATFORM, MODEL = 2, 3, 4, 5  # exit codes
 _PATIENCE: Final = 10.0  # seconds for each question
@@ -198,23 +198,26 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
     lists = access.Lists()
     weak: list[str] = []
     try:
-        store: Any = open_store(url, settings.folder, read_only=True)
+        store: Any = store_of(settings, read_only=True)
         if _is_new(store):
             yield _well("store", f"{url}: new; made at the first start")
         else:
-            async with store:
+            async with store as opened:
                 # Not every store has a file of which something could be wrong.
-                problems = await store.check() if hasattr(store, "check") else []
+                problems = await opened.check() if hasattr(opened, "check") else []
                 # A server may be set up to forget.
-                weak = await store.weaknesses() if hasattr(store, "weaknesses") else []
-                owner = await store.notes.get(OWNER)
-                lists = await access.read(store.notes)
+                weak = await opened.weaknesses() if hasattr(opened, "weaknesses") else []
+                owner = await opened.notes.get(OWNER)
+                lists = await access.read(opened.notes)
             yield _sound(url, problems, is_file=hasattr(store, "path"))
     except ConfigError as error:
-        yield _wrong("store", str(error), CONFIG, "correct [store] url")
+        yield _wrong("store", str(error), CONFIG, "correct [store]")
     except StoreEmpty as error:
         weak = list(error.weaknesses)
         yield _well("store", f"{url}: new; made at the first start")
+    except CannotUnseal as error:
+        cure = "put back the key that it was made with; without it nobody can read it"
+        yield _wrong("store", f"{url}: {error}", STORE, cure)
     except StoreError as error:
         cure = "the file is as it was: restore a backup, or name another [store] url"
         if not hasattr(store, "path"):
@@ -275,10 +278,10 @@ async def _refusals(settings: Settings) -> dict[str, Refusal]:
     ]
     # What is wrong with the store is said where it is looked at.
     with suppress(ConfigError, StoreError):
-        store: Any = open_store(settings.store.url, settings.folder, read_only=True)
+        store: Any = store_of(settings, read_only=True)
         if names and not _is_new(store):
-            async with store:
-                return await read(store.notes, names)
+            async with store as opened:
+                return await read(opened.notes, names)
     return {}
 
 

@@ -24,9 +24,9 @@ from bots.slack.failures import BAD_TOKEN, code_of
 from bots.slack.installs import Install, Installs
 from bots.slack.manifest import NEEDED, SCOPES
 from bots.slack.oauth import INSTALL_PATH, REDIRECT_PATH
+from bots.stores import store_of
 from core.errors import CannotUnseal, ConfigError, StoreError
 from core.seal import Seal
-from stores.urls import open_store
 
 if TYPE_CHECKING:
     from bots.slack.distribution import Distribution
@@ -137,7 +137,7 @@ async def _installs(
     count = 0
     # What is wrong with the database is said where that is looked at.
     with suppress(StoreError):
-        async with open_store(settings.store.url, settings.folder, read_only=True) as store:
+        async with store_of(settings, read_only=True) as store:
             kept = Installs(store.notes, Seal(app.keys), settings.slack.account)
             try:
                 async for each in kept.all():

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 from bots.settings import Settings
+from bots.stores import store_of
 from core.clock import Clock, SystemClock
 from core.errors import ConfigError
 from core.retention import Fate, Retention, Rules
 from core.store import SessionRef, Summary
-from stores.urls import open_store
 
 
 def build_rules(settings: Settings) -> Rules | None:
@@ -46,9 +46,9 @@ async def expire(
             " usage_days"
         )
     seen: list[tuple[Fate, Summary]] = []
-    async with open_store(settings.store.url, settings.folder, read_only=True):
+    async with store_of(settings, read_only=True):
         pass  # Asked first and without making anything.
-    async with open_store(settings.store.url, settings.folder, read_only=dry) as store:
+    async with store_of(settings, read_only=dry) as store:
         before = await store.size()
         retention = Retention(
             store,

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 from uuid import uuid4
 
 from bots.settings import Settings
+from bots.stores import store_of
 from core.adapter import Accept, Acceptance, Adapter
 from core.clock import Clock
 from core.engine import EmbeddedEngine, Engine
@@ -22,7 +24,6 @@ from core.errors import ConfigError
 from core.lease import Lease
 from core.messages import Inbound
 from core.store import BotStore
-from stores.urls import open_store
 
 Role = Literal["all", "intake", "worker"]
 
@@ -98,13 +99,13 @@ def check_roles(settings: Settings) -> None:
         )
 
 
-def opened_store(settings: Settings, clock: Clock) -> BotStore:
+def opened_store(settings: Settings, clock: Clock) -> AbstractAsyncContextManager[BotStore]:
     """Still closed. One that several processes write to takes no lock.
 
     :raises ConfigError: there is no such store, or the settings do not fit each other
     """
     check_roles(settings)
-    return open_store(settings.store.url, settings.folder, shared=is_shared(settings))
+    return store_of(settings, shared=is_shared(settings))
 
 
 def taking_in(

@@ -323,7 +323,13 @@ class McpSection(Section):
 
 
 class StoreSection(Section):
+    """
+    :param encrypted: whether what people say is sealed with the keys of `[encryption]`. Not whether
+        there are keys: they may be there for the tokens of Slack workspaces alone
+    """
+
     url: Annotated[str, StringConstraints(pattern=A_SCHEME)] = "sqlite:chinwag.db"
+    encrypted: bool = False
 
 
 class RetentionSection(Section):

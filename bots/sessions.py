@@ -6,7 +6,7 @@ Gives lines of text; where they go is the command line's affair.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,6 +15,7 @@ import msgspec
 
 from bots.settings import Settings
 from bots.spending import build_prices
+from bots.stores import store_of
 from bots.wording import build_wording
 from core import feedback, outbox, phrases
 from core.clock import SystemClock
@@ -26,7 +27,6 @@ from core.snapshot import encode
 from core.snapshots import Snapshots
 from core.store import Blob, BotStore, SessionRef, Summary
 from core.transcript import FORMS, About
-from stores.urls import open_store
 
 PAGE = 500
 LINES = "lines"
@@ -50,7 +50,7 @@ async def undelivered(settings: Settings, prefix: str) -> AsyncIterator[str]:
 
 async def retry_undelivered(settings: Settings, key: str) -> AsyncIterator[str]:
     ref = SessionRef(key=key)
-    async with open_store(settings.store.url, settings.folder) as store:
+    async with store_of(settings) as store:
         snapshots = Snapshots(store, SystemClock(), lambda each: SessionRef(key=each))
         snapshot, applied = await snapshots.update(
             ref.key, lambda before: before and outbox.retry(before)
@@ -157,7 +157,7 @@ async def reset_session(settings: Settings, key: str) -> AsyncIterator[str]:
         with suppress(SnapshotUnreadable, SnapshotTooNew):
             if await store.load(ref) is None:
                 raise ConfigError(_unknown(key))
-    async with open_store(settings.store.url, settings.folder) as store:
+    async with store_of(settings) as store:
         await store.clear(ref)
         yield f"{key} is forgotten."
 
@@ -168,7 +168,7 @@ async def forget(settings: Settings, key: str | None, sender: str | None) -> Asy
         ref = SessionRef(key=key)
     async with _reading(settings):
         pass  # Asked first and without making anything.
-    async with open_store(settings.store.url, settings.folder) as store:
+    async with store_of(settings) as store:
         if sender is not None:
             snapshots = Snapshots(store, SystemClock(), lambda each: SessionRef(key=each))
             mark = build_wording(settings)(phrases.FORGOTTEN_MARK)
@@ -215,8 +215,8 @@ def _shortened(body: str | None, most: int = 100) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _reading(settings: Settings) -> BotStore:
-    return open_store(settings.store.url, settings.folder, read_only=True)
+def _reading(settings: Settings) -> AbstractAsyncContextManager[BotStore]:
+    return store_of(settings, read_only=True)
 
 
 def _unknown(key: str) -> str:

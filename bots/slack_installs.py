@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from bots.settings import Settings
+from bots.stores import store_of
 from core import feedback
 from core.errors import ConfigError
 from core.seal import Seal, keys_of
 from core.store import BotStore, SessionRef
-from stores.urls import open_store
 
 if TYPE_CHECKING:
     from bots.slack.installs import Installs
@@ -27,7 +27,7 @@ async def installs(settings: Settings) -> AsyncIterator[str]:
     """
     :raises CannotUnseal: a token is sealed with a key that is missing
     """
-    async with open_store(settings.store.url, settings.folder, read_only=True) as store:
+    async with store_of(settings, read_only=True) as store:
         found = False
         async for each in _installs(settings, store).all():
             if not found:
@@ -46,7 +46,7 @@ async def remove_install(settings: Settings, where: str, *, erase: bool) -> Asyn
     :param erase: what was said there goes, too
     :raises ConfigError: nobody there has installed it
     """
-    async with open_store(settings.store.url, settings.folder) as store:
+    async with store_of(settings) as store:
         kept = _installs(settings, store)
         install = None
         async for each in kept.all():

@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 from bots.settings import Settings
 from bots.spending import build_prices, zone_of
+from bots.stores import store_of
 from core.errors import ConfigError
 from core.messages import clean
 from core.usage import QUARTER, By, Sum, money
-from stores.urls import open_store
 
 Column = Literal["day", "sender", "chat", "model"]
 Format = Literal["table", "json", "csv"]
@@ -47,7 +47,7 @@ async def report(
     """
     zone = zone_of(settings)
     begin = _begin(since, zone, datetime.now(zone).date())
-    async with open_store(settings.store.url, settings.folder, read_only=True) as store:
+    async with store_of(settings, read_only=True) as store:
         sums = await store.usage.sums(
             tuple(_FIELDS[name] for name in by), since=int(begin.timestamp() * 1000)
         )

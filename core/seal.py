@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import secrets
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -61,15 +62,23 @@ class Seal:
             raise ValueError("a seal needs a key")
         self._ciphers: Mapping[bytes, Any] = {_name(key): AESGCM(key) for key in keys}
         self._first = _name(keys[0])
+        self._nonces = hmac.digest(keys[0], b"chinwag nonces", "sha256")
 
     def __repr__(self) -> str:
         return f"Seal({len(self._ciphers)} keys)"
 
-    def seal(self, plain: bytes, place: str) -> bytes:
+    def seal(self, plain: bytes, place: str, *, alike: bool = False) -> bytes:
         """
         :param place: where it will be kept; it opens only when the same is said again
+        :param alike: the same bytes for the same place are sealed alike each time, so that they
+            can be stored once; who reads the disk sees that they are the same, and no more
         """
         nonce = secrets.token_bytes(_NONCE)
+        if alike:
+            # Of all that is sealed: two texts never share a nonce but by a chance of 2^-96.
+            said = hmac.new(self._nonces, place.encode() + b"\0", "sha256")
+            said.update(plain)
+            nonce = said.digest()[:_NONCE]
         head = _MARK + self._first + nonce
         return head + bytes(self._ciphers[self._first].encrypt(nonce, plain, place.encode()))
 
