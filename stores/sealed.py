@@ -26,7 +26,8 @@ from msgspec.structs import replace
 
 from core import events
 from core.blobs import named_in
-from core.errors import BlobUnreadable, CannotUnseal, ConfigError, SnapshotUnreadable
+from core.errors import BlobUnreadable, CannotUnseal, ConfigError, InvalidKey, SnapshotUnreadable
+from core.keys import check_key
 from core.messages import NO_BLOCKS, Attachment, Inbound, Message, Outbound, Sender
 from core.seal import KEY_BYTES, VARIABLE, Seal
 from core.snapshot import Overheard, Pending, Snapshot, Suspension
@@ -48,6 +49,9 @@ _Pairs = dict[int, tuple[Message, Message]]
 _encode: Final = msgspec.json.Encoder().encode
 _decode_words: Final = msgspec.json.Decoder(list[str]).decode
 _decode_moves: Final = msgspec.json.Decoder(list[Move]).decode
+
+# Its place is its name, the hash of what is sealed, and that is looked at by the store.
+_BLOB: Final = "blob"
 
 _MARK: Final = "sealed:"  # of a text in a head
 
@@ -77,9 +81,11 @@ class Guarded:
         self._keys = keys
         self._encrypted = encrypted
         self._read_only = read_only
+        self._opened = store
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        # Never what lies beneath, once it is known that it is sealed.
+        return getattr(self._opened, name)
 
     async def __aenter__(self) -> BotStore:
         """
@@ -89,7 +95,8 @@ class Guarded:
         """
         opened = await self._store.__aenter__()
         try:
-            return await self._look_at(opened)
+            self._opened = await self._look_at(opened)
+            return self._opened
         except BaseException as error:
             await self._store.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -222,7 +229,7 @@ class SealedStore:
     async def move(self, old: str, new: str) -> None:
         """What is said stays sealed for the key under which it was said; that this chat goes on
         under another is written down first."""
-        if old != new:
+        if old != new and _can_be_key(new):
             await self._note_move((old, new))
         self._pairs.clear()
         await self._store.move(old, new)
@@ -263,6 +270,14 @@ class SealedStore:
         self._pairs.move_to_end(key)
         if len(self._pairs) > KNOWN:
             self._pairs.popitem(last=False)
+
+
+def _can_be_key(text: str) -> bool:
+    try:
+        check_key(text)
+    except InvalidKey:
+        return False  # the store says so, if anything would move
+    return True
 
 
 class _Codec:
@@ -493,17 +508,15 @@ class SealedBlobs:
         self.sweep = blobs.sweep
 
     async def put(self, key: str, data: bytes, media_type: str) -> str:
-        place = f"blob\0{media_type}"
-        sealed = await asyncio.to_thread(self._seal.seal, data, place, alike=True)
+        sealed = await asyncio.to_thread(self._seal.seal, data, _BLOB, alike=True)
         return await self._blobs.put(key, sealed, media_type)
 
     async def get(self, id: str) -> Blob | None:
         kept = await self._blobs.get(id)
         if kept is None:
             return None
-        place = f"blob\0{kept.media_type}"
         try:
-            data = await asyncio.to_thread(self._seal.open, kept.data, place)
+            data = await asyncio.to_thread(self._seal.open, kept.data, _BLOB)
         except CannotUnseal:
             raise BlobUnreadable(f"{id[:19]}…: it was changed") from None
         return Blob(kept.media_type, data)

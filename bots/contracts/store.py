@@ -31,7 +31,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from core import changes, outbox
-from core.blobs import GRACE_MS, MAX_BYTES, id_of
+from core.blobs import GRACE_MS, MAX_BYTES, is_id
 from core.clock import SystemClock
 from core.errors import (
     BlobUnreadable,
@@ -525,6 +525,7 @@ class SessionStoreContract:
 
 class StoreContract(SessionStoreContract):
     # archive() gives rows that left the window, and summaries() counts them.
+    keeps_plain: ClassVar[bool] = True  # not sealed: then a text takes more, a blob has another id
     keeps_archive: ClassVar[bool] = True
     # Another object on the same place finds what the first one stored.
     durable: ClassVar[bool] = True
@@ -1042,6 +1043,7 @@ class StoreContract(SessionStoreContract):
         assert await found('tele"gram') == []
 
     async def test_what_was_set_aside_can_be_deleted(self, store: BotStore) -> None:
+        ids: list[str] = []
         for key, sender in (("t:1", "telegram:1"), ("t:2", "telegram:2"), ("t:3", "telegram:1")):
             chat = Chat(store, key)
             id = await store.blobs.put(key, key.encode(), "image/png")
@@ -1049,7 +1051,7 @@ class StoreContract(SessionStoreContract):
             await chat.update(partial(changes.accept, inbound=said))
             await store.set_aside(ref(key))
             await store.clear(ref(key))
-        ids = [id_of(key) for key in (b"t:1", b"t:2", b"t:3")]
+            ids.append(id)
         assert await store.clear_aside(sender="telegram:9", key="t:9") == 0
         assert [await store.blobs.get(id) is not None for id in ids] == [True] * 3
         assert await store.clear_aside(sender="telegram:1") == 2
@@ -1100,7 +1102,7 @@ class StoreContract(SessionStoreContract):
         assert 200_000 <= await store.size("t:1") < 300_000
         assert 0 < await store.size("t:2") < 100_000
         await chat.update(lambda value: replace(value, system_prompt="x" * 400_000))
-        assert 600_000 <= await store.size("t:1") < 700_000
+        assert 600_000 <= await store.size("t:1") < (700_000 if self.keeps_plain else 840_000)
         assert await store.size() - of_all >= 390_000
         before = await store.size()
         await store.clear(ref("t:1"))
@@ -1331,7 +1333,9 @@ class StoreContract(SessionStoreContract):
     async def test_a_blob_is_given_back(self, store: BotStore) -> None:
         data = bytes(range(256)) * 1000
         id = await store.blobs.put("t:1", data, "image/png")
-        assert id == f"sha256:{sha256(data).hexdigest()}"
+        if self.keeps_plain:
+            assert id == f"sha256:{sha256(data).hexdigest()}"
+        assert is_id(id)
         assert await store.blobs.get(id) == Blob("image/png", data)
         empty = await store.blobs.put("t:1", b"", "text/plain")
         assert await store.blobs.get(empty) == Blob("text/plain", b"")

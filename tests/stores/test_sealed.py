@@ -7,13 +7,13 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from bots.contracts.store import Chat, begun, image, inbound, ref, rich
+from bots.contracts.store import Chat, StoreContract, begun, image, inbound, ref, rich
 from bots.copying import copy_sessions
 from core import changes
 from core.errors import BlobUnreadable, CannotUnseal, ConfigError, SnapshotUnreadable
@@ -63,6 +63,15 @@ def in_file(place: Path, keys: tuple[bytes, ...] | None = KEYS) -> Guarded:
 def row(seq: int, words: str = WORD) -> Message:
     role: Any = "user" if seq % 2 else "assistant"
     return Message(seq, role, encode_blocks([text_block(f"{words} {seq}")]), 7)
+
+
+class TestSealed(StoreContract):
+    """Over SQLite: what the contract asks is the same with any store beneath."""
+
+    keeps_plain: ClassVar[bool] = False
+
+    def open(self, place: Path) -> BotStore:
+        return cast(BotStore, in_file(place))
 
 
 def talk(revision: int = 1, rows: int = 4, words: str = WORD) -> Snapshot:
