@@ -485,7 +485,12 @@ class _Program:
             process=HOLDER,
         )
         self._metrics = (
-            Metrics(self._engine.depth, self._health.look, spending.prices.currency)
+            Metrics(
+                self._engine.depth,
+                self._health.look,
+                spending.prices.currency,
+                self._pressure.seconds,
+            )
             if settings.http.metrics
             else None
         )

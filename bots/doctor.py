@@ -7,8 +7,10 @@ take them away from the bot.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ from bots.models import build_client
 from bots.plugins import load_adapter, load_transcriber
 from bots.refusals import Refusal, read
 from bots.retention import build_rules
+from bots.roles import check_roles
 from bots.secrets import redacting
 from bots.sections import AnthropicSection, OpenAISection
 from bots.settings import Settings
@@ -84,6 +87,7 @@ async def _everything(settings: Settings, config_path: Path | None) -> list[Find
         *_config(settings, config_path),
         *[finding async for finding in _tools(settings)],
         *[finding async for finding in _store(settings)],
+        *[finding async for finding in _engine(settings)],
         *[finding async for finding in _telegram(settings)],
         *[finding async for finding in _slack(settings)],
         await _model(settings, settings.agent.model),
@@ -258,6 +262,44 @@ def _access(settings: Settings, owner: str | None, lists: access.Lists) -> Findi
         return _well("access", "nobody may speak yet", hint)
     shown = ", ".join(allowed[:5]) + (f" and {len(allowed) - 5} more" if len(allowed) > 5 else "")
     return _well("access", f"{shown}; {limit}")
+
+
+# --- engine -----------------------------------------------------------------------------------
+
+
+async def _engine(settings: Settings) -> AsyncIterator[Finding]:
+    """Where several processes share their work. One alone has nothing to be looked at."""
+    try:
+        check_roles(settings)
+    except ConfigError as error:
+        yield _wrong("engine", str(error), CONFIG, "docs/scaling.md has what goes together")
+        return
+    url = settings.engine.url
+    if url is None:
+        return
+    if find_spec("dbos") is None:
+        cure = "pip install 'chinwag[dbos]'"
+        yield _wrong("engine", "[engine] url needs a package that is missing", CONFIG, cure)
+    elif url.startswith("sqlite:"):
+        yield _well("engine", "in a file: for one process")
+    else:
+        yield await _engine_server(url, settings.engine.queue)
+
+
+async def _engine_server(url: str, queue: str) -> Finding:
+    """Asks for a connection and nothing else: the tables are made at the first start."""
+    import psycopg
+
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            connection = await psycopg.AsyncConnection.connect(url)
+            await connection.close()
+    except (psycopg.Error, TimeoutError) as error:
+        cure = "see whether the server runs, what its own log says, and [engine] url"
+        # What libpq says may be many lines, and names no password.
+        why = str(error).partition("\n")[0] or "it does not answer"
+        return _wrong("engine", why, STORE, cure)
+    return _well("engine", f"PostgreSQL answers; the queue is {queue}")
 
 
 # --- Telegram ---------------------------------------------------------------------------------

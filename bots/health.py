@@ -31,6 +31,7 @@ INBOX_SECONDS: Final = 900.0  # a message waits, and for nobody's yes
 OUTBOX_SECONDS: Final = 3600.0  # a part of a reply waits; a flood penalty may take long
 KEPT_SECONDS: Final = 2.0  # whoever asks more often is told the same
 STORE_SECONDS: Final = 5.0
+STANDING_BY: Final = "standing by"
 STORE_SILENT: Final = "the store does not answer"
 MOST_LOOKED_AT: Final = 200  # conversations with something to do
 
@@ -144,7 +145,7 @@ class Health:
             if active and _deaf(pulse, uptime):
                 wrong.append(f"{name} is deaf")
             adapters[name] = {
-                "state": pulse.state if active else "standing by",
+                "state": pulse.state if active else STANDING_BY,
                 "seconds_since_contact": _rounded(pulse.contact),
                 "seconds_since_event": _rounded(pulse.event),
             }

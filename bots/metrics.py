@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bots.health import STANDING_BY
 from core.errors import ConfigError
 from core.keys import SessionKey
 from core.messages import Message
@@ -50,6 +51,7 @@ class Metrics:
     :param depth: how many conversations wait or are worked on
     :param look: see `bots.health.Health.look`
     :param currency: of the prices
+    :param slow: see `bots.pressure.Pressure.seconds`; 0.0 where nothing slows down
     :raises ConfigError: the package is not installed
     """
 
@@ -60,6 +62,7 @@ class Metrics:
         depth: Callable[[], int],
         look: Callable[[], Awaitable[tuple[bool, Mapping[str, Any]]]],
         currency: str,
+        slow: Callable[[], float] = float,
     ) -> None:
         try:
             from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -101,10 +104,15 @@ class Metrics:
         )
         queue = gauge("queue_depth", "Conversations that wait or are worked on.")
         queue.set_function(depth)
+        slowed = gauge("intake_slowed_seconds", "By which a message is taken in later, now.")
+        slowed.set_function(slow)
         self._healthy = gauge("healthy", "1 while /healthz says 200.")
         self._oldest = gauge("oldest_seconds", "Age of what waits longest.", "where")
         self._contact = gauge(
             "seconds_since_contact", "Since a platform last answered us or came to us.", "adapter"
+        )
+        self._taking_in = gauge(
+            "taking_in", "1 while this process takes in what a platform brings.", "adapter"
         )
         self._expired = counter("expired", "What went by its age or for want of room.", "what")
         self._stored = gauge("stored_bytes", "What is stored, where [retention] megabytes is set.")
@@ -187,6 +195,7 @@ class Metrics:
             contact = adapter["seconds_since_contact"]
             # Never yet is as long as we run.
             self._contact.labels(name).set(seen["uptime_seconds"] if contact is None else contact)
+            self._taking_in.labels(name).set(adapter["state"] != STANDING_BY)
         encode, media_type = choose_encoder(request.headers.get("accept", ""))
         page = encode(self.registry)
         return Response(page, headers={"Content-Type": media_type, "Cache-Control": "no-store"})

@@ -20,8 +20,9 @@ from bots.stores import store_of
 from core.adapter import Accept, Acceptance, Adapter
 from core.clock import Clock
 from core.engine import EmbeddedEngine, Engine
-from core.errors import ConfigError
-from core.lease import Lease
+from core.errors import ConfigError, PlatformTaken
+from core.events import trouble
+from core.lease import TERM, Lease
 from core.messages import Inbound
 from core.store import BotStore
 
@@ -92,6 +93,11 @@ def check_roles(settings: Settings) -> None:
                 f"role {role}: [engine] url is a file, which one process has to itself;"
                 " several need a postgresql: URL"
             )
+    elif not url.startswith("postgresql:"):
+        raise ConfigError(
+            f"[engine] url: {url.partition(':')[0]}: nothing can be queued there; there are"
+            " postgresql: and, for one process, sqlite:"
+        )
     elif scheme not in SHARED_STORES:
         raise ConfigError(
             f"[store] url: {scheme}: is for one process; with [engine] url conversations must be"
@@ -112,7 +118,7 @@ def taking_in(
     adapter: Adapter, accept: Accept, settings: Settings, store: BotStore, clock: Clock
 ) -> tuple[Coroutine[Any, Any, None], Callable[[], bool]]:
     """What takes in this adapter's messages until it is cancelled, and whether it does so now, or
-    stands by for another process."""
+    stands by for another process. By a lease another one that is heard is no reason to end."""
     if not is_shared(settings) or _anywhere(adapter):
         return adapter.run(accept), lambda: True
     lease = Lease(store.notes, clock, f"lease.{adapter.name}", HOLDER)
@@ -122,7 +128,17 @@ def taking_in(
         lease.check()
         return await accept(inbound)
 
-    return lease.hold(lambda: adapter.run(while_held)), lambda: lease.held
+    async def take_in() -> None:
+        while True:
+            try:
+                return await adapter.run(while_held)
+            except PlatformTaken as error:
+                # One that was stopped and woke up, and is about to notice; or somebody else's,
+                # whom it ends no sooner when we end too. Its messages are ours when it is gone.
+                trouble("lease.twin", adapter=adapter.name, why=str(error))
+                await clock.sleep(TERM)
+
+    return lease.hold(take_in), lambda: lease.held
 
 
 def _anywhere(adapter: Adapter) -> bool:

@@ -164,6 +164,10 @@ class PlatformRefused(ChinwagError):
     """The platform refuses to work with us: a wrong token, or a second process that polls."""
 
 
+class PlatformTaken(PlatformRefused):
+    """Another process takes in what only one may: it may be one of our own, about to notice."""
+
+
 class ModelError(ChinwagError):
     """Anything that a model client says.
 

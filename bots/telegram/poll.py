@@ -24,7 +24,7 @@ from bots.telegram.updates import Update, read
 from bots.telegram.wire import UpdatesRequest
 from core.adapter import Accept
 from core.clock import Clock
-from core.errors import PlatformRefused
+from core.errors import PlatformRefused, PlatformTaken
 from core.events import emit, trouble
 from core.failpoints import failpoint
 from core.messages import Inbound
@@ -239,18 +239,19 @@ class Poller:
     async def _bear_twin(self, error: Conflict) -> None:
         """
         :raises PlatformRefused: it is not a predecessor that is about to vanish
+        :raises PlatformTaken: nor a webhook
         """
         self._twins += 1
         self._line.state = "another one is heard"
         webhook = "webhook" in str(error).lower()
         age = self._clock.monotonic() - self._started
         if self._twins > TWINS or age > TWIN_SECONDS:
-            raise PlatformRefused(
-                "another process has set a webhook for this Telegram token, so that nothing can be "
-                'polled: end it, or set [telegram] mode = "webhook" here'
-                if webhook
-                else "another process uses this Telegram token: it polls too"
-            ) from error
+            if webhook:
+                raise PlatformRefused(
+                    "another process has set a webhook for this Telegram token, so that nothing can"
+                    ' be polled: end it, or set [telegram] mode = "webhook" here'
+                ) from error
+            raise PlatformTaken("another process uses this Telegram token: it polls too") from error
         trouble("telegram.twin", why=why(error), times=self._twins)
         await self._clock.sleep(3.0 + self._chance())
         if webhook:

@@ -18,7 +18,7 @@ from playground.openai import OpenAI
 from playground.telegram import Telegram
 from stores.sqlite import SQLiteStore
 from stores.urls import open_store
-from tests import redis
+from tests import postgres, redis
 
 KEY = "sk-ant-" + "api03-abcdefghijklmnop"
 
@@ -192,6 +192,28 @@ async def test_a_server(tmp_path: Path) -> None:
         False,
         "see whether the server runs, and what its own log says",
     )
+
+
+async def test_a_shared_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not go together, what is missing, what is not there, and what is."""
+
+    async def looked(url: str, store: str = "postgresql://127.0.0.1:1/x") -> Finding:
+        text = f'[store]\nurl = "{store}"\n[engine]\nurl = "{url}"'
+        return only("engine", await check(settings(tmp_path, {}, text), None))
+
+    there = postgres.server().url("public")
+    found = await looked(there)
+    assert (found.ok, found.text) == (True, "PostgreSQL answers; the queue is chinwag")
+    found = await looked(there, "sqlite:bot.db")
+    assert (found.exit_code, found.ok) == (2, False)
+    assert found.text.startswith("[store] url: sqlite: is for one process")
+    found = await looked("postgresql://chinwag:hush@127.0.0.1:1/x")
+    assert (found.exit_code, found.ok) == (3, False)
+    assert "refused" in found.text and "hush" not in found.text and "\n" not in found.text
+    assert (await looked("sqlite:engine.db", "sqlite:bot.db")).ok
+    monkeypatch.setattr("bots.doctor.find_spec", lambda _: None)
+    found = await looked(there)
+    assert (found.exit_code, found.cure) == (2, "pip install 'chinwag[dbos]'")
 
 
 async def test_what_a_server_has_failed_to_do(

@@ -38,15 +38,15 @@ async def look() -> tuple[bool, dict[str, Any]]:
         "oldest_inbox_seconds": 7.5,
         "oldest_outbox_seconds": None,
         "adapters": {
-            "telegram": {"seconds_since_contact": 3.0},
-            "telegram@support": {"seconds_since_contact": None},
+            "telegram": {"state": "polling", "seconds_since_contact": 3.0},
+            "telegram@support": {"state": "standing by", "seconds_since_contact": None},
         },
     }
 
 
 @pytest.fixture
 def metrics() -> Metrics:
-    return Metrics(lambda: 5, look, "USD")
+    return Metrics(lambda: 5, look, "USD", lambda: 0.5)
 
 
 async def page(metrics: Metrics, accept: str = "") -> str:
@@ -70,6 +70,8 @@ async def samples(metrics: Metrics) -> dict[str, float]:
 async def test_what_can_be_seen_at_any_time(metrics: Metrics) -> None:
     assert await samples(metrics) == {
         "chinwag_queue_depth": 5,
+        "chinwag_intake_slowed_seconds": 0.5,
+        "chinwag_taking_in adapter=telegram": 1,
         "chinwag_oldest_seconds where=inbox": 7.5,
         "chinwag_seconds_since_contact adapter=telegram": 3.0,
         "chinwag_seconds_since_contact adapter=telegram@support": 60.0,

@@ -15,7 +15,8 @@ from bots.settings import Settings
 from core.adapter import Accepted
 from core.clock import SystemClock
 from core.engine import EmbeddedEngine
-from core.errors import ConfigError, StoreUnavailable
+from core.errors import ConfigError, PlatformTaken, StoreUnavailable
+from core.lease import TERM
 from core.messages import Inbound, Sender
 from stores.memory import MemoryStore
 from tests.core.fakes import NOON, FakeClock, settle
@@ -51,6 +52,7 @@ def test_several_share_one_on_a_server(tmp_path: Path) -> None:
         ("sqlite:bot.db", {"role": "worker"}, r"\[engine\] url"),
         ("sqlite:bot.db", {"role": "intake", "url": "sqlite:engine.db"}, "one process"),
         ("sqlite:bot.db", {"url": SERVER}, "postgresql: or redis:"),
+        (SERVER, {"url": "redis://127.0.0.1/0"}, "nothing can be queued there"),
         ("disk:chats", {"url": SERVER, "role": "worker"}, "postgresql: or redis:"),
     ],
 )
@@ -108,6 +110,42 @@ async def test_what_is_polled_one_asks_for_and_what_is_brought_all_take(
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_who_shares_outlives_another_that_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+    """Telegram ends one of two polls. By a lease that is no reason to end: we ask again later."""
+    clock, store = FakeClock(manual=True), MemoryStore()
+    asked = asyncio.Event()
+
+    class Twin(Polled):
+        tries = 0
+
+        async def run(self, accept: Any) -> None:
+            self.tries += 1
+            if self.tries == 1:
+                raise PlatformTaken("it polls too")
+            asked.set()
+            await super().run(accept)
+
+    async def accept(inbound: Inbound) -> Accepted:
+        return Accepted()
+
+    twin = Twin()
+    work, held = taking_in(twin, accept, settings(url=SERVER), store, clock)  # type: ignore[arg-type]
+    task = asyncio.create_task(work)
+    await settle()
+    assert twin.tries == 1 and held() and not task.done()
+    for _ in range(8):  # the lease is renewed meanwhile
+        clock.advance(TERM / 4)
+        await settle()
+    assert asked.is_set() and held() and not task.done()
+    assert [each.message for each in caplog.records] == ["lease.twin"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    # Alone, it is for the operator: exit 4.
+    alone, _ = taking_in(Twin(), accept, settings("memory:"), store, clock)  # type: ignore[arg-type]
+    with pytest.raises(PlatformTaken):
+        await alone
 
 
 async def test_intake_slows_before_the_database_suffers(caplog: pytest.LogCaptureFixture) -> None:

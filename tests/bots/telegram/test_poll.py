@@ -19,7 +19,7 @@ from bots.telegram.poll import Poller
 from bots.telegram.received import Me
 from bots.telegram.wire import bot_at
 from core.adapter import Acceptance, Accepted
-from core.errors import PlatformRefused, StoreUnavailable
+from core.errors import PlatformRefused, PlatformTaken, StoreUnavailable
 from core.messages import Inbound
 from playground.telegram import (
     Answer,
@@ -482,7 +482,7 @@ class TestTrouble:
 
     async def test_a_twin_ends_it(self, telegram: Telegram, clock: FakeClock) -> None:
         telegram.fault("getUpdates", Answer(409, "Conflict: terminated"), times=4)
-        with pytest.raises(PlatformRefused, match="another process"):
+        with pytest.raises(PlatformTaken, match="another process"):
             await run_to_the_end(telegram, clock)
 
     async def test_a_twin_that_comes_later_ends_it_at_once(
