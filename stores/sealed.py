@@ -141,7 +141,12 @@ class Guarded:
         return sealed
 
     async def _begin(self, store: BotStore) -> bytes:
-        key = Seal(self._given()).seal(secrets.token_bytes(KEY_BYTES), KEY_NOTE)
+        if self._keys is None:
+            raise ConfigError(
+                f"{VARIABLE} is missing: [store] encrypted wants a key. Put"
+                f" {VARIABLE}=$(openssl rand -base64 32) into .env, and keep a copy of it"
+            )
+        key = Seal(self._keys).seal(secrets.token_bytes(KEY_BYTES), KEY_NOTE)
         if await store.notes.put(KEY_NOTE, key, was=None):
             return key
         there = await store.notes.get(KEY_NOTE)  # another process was faster

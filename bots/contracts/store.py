@@ -525,8 +525,9 @@ class SessionStoreContract:
 
 class StoreContract(SessionStoreContract):
     # archive() gives rows that left the window, and summaries() counts them.
-    keeps_plain: ClassVar[bool] = True  # not sealed: then a text takes more, a blob has another id
     keeps_archive: ClassVar[bool] = True
+    # Sealed, a text takes more bytes, and a blob is not called by the hash of what was put.
+    keeps_plain: ClassVar[bool] = True
     # Another object on the same place finds what the first one stored.
     durable: ClassVar[bool] = True
 

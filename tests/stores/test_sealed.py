@@ -8,17 +8,22 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, cast
+from uuid import uuid4
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from bots.backup import back_up, restore
 from bots.contracts.store import Chat, StoreContract, begun, image, inbound, ref, rich
 from bots.copying import copy_sessions
+from bots.doctor import _store
+from bots.settings import Settings, load_settings
+from bots.stores import store_of
 from core import changes
 from core.errors import BlobUnreadable, CannotUnseal, ConfigError, SnapshotUnreadable
 from core.messages import Attachment, Message, Sender, encode_blocks, text_block
-from core.seal import Seal, keys_of, new_key
+from core.seal import VARIABLE, Seal, keys_of, new_key
 from core.snapshot import Overheard, Snapshot, stored
 from core.store import BotStore
 from stores.disk import DiskStore
@@ -363,3 +368,79 @@ async def test_a_save_seals_only_what_is_new(monkeypatch: pytest.MonkeyPatch) ->
         )
         await store.save(ref("t:1"), after, replaces=1)
         assert count == 1
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+async def test_no_word_is_in_the_files_of_a_server(kind: str, tmp_path: Path) -> None:
+    """Its data, its write-ahead log, its append-only file. What is said plain is found there."""
+    sealed_word, plain_word = f"quagga{uuid4().hex}", f"quagga{uuid4().hex}"
+    for store, word in (
+        (sealed(STORES[kind](tmp_path)), sealed_word),
+        (guard(STORES[kind](tmp_path), None, encrypted=False, read_only=False), plain_word),
+    ):
+        async with store as opened:
+            waiting = (inbound("i1", word, "t:1"),)
+            await opened.save(ref("t:1"), replace(talk(words=word), inbox=waiting), replaces=None)
+            await opened.blobs.put("t:1", word.encode(), "text/plain")
+            await opened.notes.put("n", word.encode(), was=None)
+            await opened.move("t:1", "t:2")
+            await opened.set_aside(ref("t:2"))
+    if kind == "postgres":
+        import psycopg
+
+        folder = postgres.server().folder
+        with psycopg.connect(postgres.server().url("public"), autocommit=True) as connection:
+            connection.execute("CHECKPOINT")
+    else:
+        folder = redis.server().folder
+    data = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert any(plain_word.encode() in each for each in data)
+    assert not any(sealed_word.encode() in each for each in data)
+
+
+def settings_in(folder: Path, keys: str | None, *, encrypted: bool = True) -> Settings:
+    (folder / "config.toml").write_text(
+        f'[store]\nurl = "sqlite:a.db"\nencrypted = {str(encrypted).lower()}\n'
+    )
+    return load_settings(folder / "config.toml", {VARIABLE: keys} if keys else {})
+
+
+async def test_a_backup_is_sealed_and_is_put_back(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, new_key())
+    async with store_of(settings) as store:
+        waiting = (inbound("i1", WORD, "t:1"),)
+        await store.save(ref("t:1"), replace(talk(), inbox=waiting), replaces=None)
+    copied = tmp_path / "copied.db"
+    async for _ in back_up(settings, copied, lambda done, of: None):
+        pass
+    assert words_in(tmp_path) == []
+    async for _ in restore(settings, copied, "drop", replacing=True):
+        pass
+    assert words_in(tmp_path) == []
+    async with store_of(settings) as store:
+        back = await store.load(ref("t:1"))
+    assert back is not None
+    assert back.messages[:4] == talk().messages
+    assert not back.unfinished
+
+
+async def test_the_check_says_what_is_wrong_with_a_key(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="openssl rand"):
+        async with store_of(settings_in(tmp_path, None)):
+            pass
+    key = new_key()
+    async with store_of(settings_in(tmp_path, key)) as store:
+        await store.save(ref("t:1"), talk(), replaces=None)
+
+    async def found(keys: str | None, *, encrypted: bool = True) -> tuple[int, str]:
+        settings = settings_in(tmp_path, keys, encrypted=encrypted)
+        (finding,) = [each async for each in _store(settings) if each.what == "store"]
+        return finding.exit_code, finding.text
+
+    assert (await found(key))[0] == 0
+    code, text = await found(new_key())
+    assert (code, VARIABLE in text) == (3, True)
+    code, text = await found(None)
+    assert (code, VARIABLE in text) == (2, True)
+    code, text = await found(key, encrypted=False)
+    assert (code, "set it to true" in text) == (2, True)
