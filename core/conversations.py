@@ -63,6 +63,7 @@ from core.toolset import Lists
 from core.untold import Untold
 
 STORE_WAIT: Final = 5.0
+TRIES: Final = 4  # to begin anew where nothing can be read, before the platform shall try again
 LEFT_PAGE: Final = 200  # conversations of a place that are looked up at once
 
 Submit = Callable[[str, str], Awaitable[None]]
@@ -178,6 +179,8 @@ class Conversations:
         )
         self._albums = Albums(clock)
         self._busy: dict[str, _Busy] = {}
+        self._asides: dict[str, int] = {}
+        self._setting_aside = asyncio.Lock()
         self._moves = Moves(store.notes if options.shared else None)
         # Conversations that were set aside, and what to say of it when they have begun anew.
         self._untold = Untold(store.notes)
@@ -325,16 +328,18 @@ class Conversations:
             after = cards.withdrawn(snapshot, after, adapter, self._say)
             return changes.reply(after, inbound, adapter.render(said), outcome.files)
 
-        try:
-            snapshot, applied = await self._snapshots.update(inbound.key, change)
-        except _Unlooked:
-            await self._look(inbound.key)
+        for _ in range(TRIES):
+            asides = self._asides.get(inbound.key, 0)
+            try:
+                snapshot, applied = await self._snapshots.update(inbound.key, change)
+                break
+            except _Unlooked:
+                await self._look(inbound.key)
+            except (SnapshotUnreadable, SnapshotTooNew) as error:
+                await self._set_aside(inbound.key, error, asides)
             looked = True
-            snapshot, applied = await self._snapshots.update(inbound.key, change)
-        except (SnapshotUnreadable, SnapshotTooNew) as error:
-            await self._set_aside(inbound.key, error)
-            looked = True
-            snapshot, applied = await self._snapshots.update(inbound.key, change)
+        else:
+            raise StoreUnavailable(f"{inbound.key}: nothing there can be read; to be sent again")
         if begun:
             await self._untold.told(inbound.key)
         if not applied:
@@ -483,16 +488,25 @@ class Conversations:
             revision=0, epoch=new_id(), now=self._clock.now(), cwd=self._options.cwd
         )
 
-    async def _set_aside(self, key: str, error: StoreError) -> None:
+    async def _set_aside(self, key: str, error: StoreError, asides: int) -> None:
         """Keep what cannot be read. The conversation that begins now says so, also when it takes
-        several tries to begin it."""
-        logger.error("set_aside", extra={"event": {"key": key, "error": str(error)}})
-        too_new = isinstance(error, SnapshotTooNew)
-        # First: what was accepted there has no other trace once it is set aside.
-        await self._untold.add(key, self._say(phrases.TOO_NEW if too_new else phrases.UNREADABLE))
-        if not self._options.shared or await self._is_unreadable(key):
-            await self._store.set_aside(self.ref(key))
-        self._snapshots.forget(key)
+        several tries to begin it.
+
+        :param asides: how often that had happened when what could not be read was read
+        """
+        async with self._setting_aside:
+            if self._asides.get(key, 0) != asides:
+                # Two have read it. What has begun anew since is not what they read.
+                return
+            logger.error("set_aside", extra={"event": {"key": key, "error": str(error)}})
+            what = phrases.TOO_NEW if isinstance(error, SnapshotTooNew) else phrases.UNREADABLE
+            # First: what was accepted there has no other trace once it is set aside.
+            await self._untold.add(key, self._say(what))
+            if not self._options.shared or await self._is_unreadable(key):
+                await self._store.set_aside(self.ref(key))
+            # Few are, and it must not be forgotten while somebody may still be reading.
+            self._asides[key] = asides + 1
+            self._snapshots.forget(key)
 
     async def _is_unreadable(self, key: str) -> bool:
         """Another process may have set it aside before us: what has begun anew since stays."""
@@ -605,12 +619,13 @@ class Conversations:
     async def _work_or_begin_anew(self, key: str, adapter: Adapter, busy: _Busy) -> Done | Again:
         for old, new in self._moves.unfinished(key):
             await self._move(old, new)
+        asides = self._asides.get(key, 0)
         try:
             if self._untold.of(key):
                 return await self._begin_anew(key, adapter)
             return await self._work(key, adapter, busy)
         except (SnapshotUnreadable, SnapshotTooNew) as error:
-            await self._set_aside(key, error)
+            await self._set_aside(key, error, asides)
             return await self._begin_anew(key, adapter)
 
     async def _work(self, key: str, adapter: Adapter, busy: _Busy) -> Done | Again:

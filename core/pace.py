@@ -8,7 +8,7 @@ Whether a person may write is no affair of this file: that is `gate.py`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -40,6 +40,21 @@ _KEPT: Final = frozenset[Leaving]({"final", "approval", "edit"})
 _NEVER: Final = float("-inf")
 
 
+class _Penalty(NamedTuple):
+    """
+    :param at: when it was noted, in ms since 1970
+    :param until: when it is over
+    """
+
+    at: int
+    until: int
+
+    def left(self, wall: int) -> float:
+        """Seconds. A wall clock that was set back makes it no longer than it was."""
+        left = min(self.until - wall, self.until - self.at) / 1000
+        return max(0.0, min(left, LONGEST_PENALTY))
+
+
 class _Bucket(msgspec.Struct):
     tokens: float
     at: float
@@ -57,6 +72,7 @@ class Pace:
         self._notes = notes
         self._shared = shared
         self._until: dict[str, float] = {}
+        self._known: dict[str, _Penalty] = {}
         self._failures: dict[str, int] = {}
         self._buckets: dict[str, _Bucket] = {}
 
@@ -67,11 +83,11 @@ class Pace:
         """
         kept = _decoded(await self._notes.get(NOTE)) if self._notes else {}
         wall = self._clock.now()
-        for key, until in kept.items():
-            # The wall clock may have jumped meanwhile, but nobody is punished for longer than this.
-            seconds = min((until - wall) / 1000, LONGEST_PENALTY)
-            if seconds > 0:
+        for key, penalty in kept.items():
+            # Once: while the wall clock stands before it, it would begin again each time.
+            if self._known.get(key) != penalty and (seconds := penalty.left(wall)) > 0:
                 self._wait_for(key, seconds)
+        self._known = kept
 
     async def refresh(self) -> None:
         """What other processes were told until now is known.
@@ -152,12 +168,13 @@ class Pace:
         while True:
             was = await notes.get(NOTE)
             wall, now = self._clock.now(), self._clock.monotonic()
-            ours = {key: wall + round((until - now) * 1000) for key, until in self._until.items()}
-            kept = {
-                key: max(until, ours.get(key, until)) for key, until in _decoded(was).items()
-            } | {key: until for key, until in ours.items() if key not in _decoded(was)}
-            value = msgspec.json.encode({key: at for key, at in kept.items() if at > wall})
-            if await notes.put(NOTE, value, was=was):
+            kept = {key: each for key, each in _decoded(was).items() if each.left(wall) > 0}
+            for key, until in self._until.items():
+                ours = _Penalty(wall, wall + round((until - now) * 1000))
+                theirs = kept.get(key)
+                if ours.left(wall) > (theirs.left(wall) if theirs else 0.0):
+                    kept[key] = ours
+            if await notes.put(NOTE, msgspec.json.encode(kept), was=was):
                 return
 
     # ------------------------------------------------------------------ the budget
@@ -195,11 +212,11 @@ def _place(key: str, rate: Rate | None) -> str:
     return rate.place or key if rate else key
 
 
-def _decoded(note: bytes | None) -> dict[str, int]:
+def _decoded(note: bytes | None) -> dict[str, _Penalty]:
     """What cannot be read is nothing: at worst a platform tells us once more."""
     if note is None:
         return {}
     try:
-        return msgspec.json.decode(note, type=dict[str, int])
+        return msgspec.json.decode(note, type=dict[str, _Penalty])
     except msgspec.MsgspecError:
         return {}

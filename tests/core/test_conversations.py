@@ -1130,6 +1130,51 @@ async def test_what_cannot_be_read_when_work_begins_is_said_unasked() -> None:
     assert house.screen.shown == [phrases.UNREADABLE]
 
 
+async def test_what_two_cannot_read_is_set_aside_once() -> None:
+    """What has begun anew meanwhile is not what the second one has read."""
+    store = ReadByTwo()
+    house = House("fresh", store=store)
+    async with house:
+        await house.says("/id")
+        store.damaged = True
+        accepting = asyncio.create_task(house.accept("hi"))
+        working = asyncio.create_task(house.conversations.work(KEY))
+        await settle()
+        assert store.reading == 2
+        store.go_on.set()
+        assert await accepting == Accepted()
+        await working
+        await settle(200)
+        assert store.asides == 1
+        assert house.screen.shown[-2:] == [phrases.UNREADABLE, "fresh"]
+
+
+class ReadByTwo(MemoryStore):
+    """Damaged until it is set aside; two read it at the same time, and the second is told late."""
+
+    damaged = False
+    asides = reading = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+
+    async def load(self, ref: SessionRef) -> Snapshot | None:
+        if self.damaged:
+            self.reading += 1
+            late = self.reading == 2
+            await self.go_on.wait()
+            if late:
+                await settle(50)
+            raise SnapshotUnreadable("checksum")
+        return await super().load(ref)
+
+    async def set_aside(self, ref: SessionRef) -> None:
+        self.asides += 1
+        self.damaged = False
+        await super().set_aside(ref)
+
+
 async def test_a_corrupt_database_ends_the_program() -> None:
     store = Faulty()
     async with House(store=store) as house:

@@ -490,7 +490,7 @@ async def test_a_conversation_that_two_cannot_read_is_set_aside_once() -> None:
     left = Process(world, "left")
     await left.says("hello #t1;")
     # It has met what another one has set aside since: what it finds now has begun anew.
-    await left.conversations._set_aside(KEY, SnapshotUnreadable("damaged"))
+    await left.conversations._set_aside(KEY, SnapshotUnreadable("damaged"), 0)
     assert await stored(world) is not None
 
 
