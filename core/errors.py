@@ -24,6 +24,7 @@
     │   └── Undeliverable          this part can never be sent
     ├── NotFetched                 raised by Fetches.fetch: its sentence goes to the model
     ├── PlatformRefused            the platform refused us for good (token, twin)    exit 4
+    │   └── PlatformTaken          another process takes in by the same token        exit 4
     ├── ModelError                 what ModelClient.answer raises
     │   ├── ModelUnavailable       overloaded, rate limit, network, cut stream, silence
     │   ├── ModelRefusedKey        no key, wrong key, no credit                      exit 5

@@ -148,9 +148,9 @@ async def test_taken_out_of_the_workspace_in_the_middle_of_an_answer(tmp_path: P
         assert await world.terminate() == 0
         assert world.deaths == 0
         assert slack.texts(general) == shown and shown != [ANSWER]
-        assert [
-            call.method for call in slack.calls[called:] if call.method.startswith("chat.")
-        ] == []
+        # What was on its way just then is refused by Slack.
+        later = [each for each in slack.calls[called:] if each.method.startswith("chat.")]
+        assert all(each.error for each in later) and len(later) <= 1
 
 
 @pytest.mark.parametrize("noted", [False, True], ids=["as it begins", "while it grows"])

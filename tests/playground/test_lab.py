@@ -37,6 +37,11 @@ async def test_killed_before_it_has_answered(lab: Lab) -> None:
     assert lab.bot.pid not in (None, first)
     await answered(lab, alice, "at last")
     assert lab.bot.kills == 1
+    # It may stand on the screen before it is stored: it grows there.
+    stored = ("bot", "committed")
+    await lab.until(
+        lambda: stored in [(what, event.get("event")) for what, event in happened], "it is stored"
+    )
     names = [event["event"] for what, event in happened if what == "bot"]
     assert names.count("bot.killed") == 1
     assert names.index("accepted") < names.index("bot.killed") < names.index("committed")
