@@ -22,8 +22,6 @@ WORKING: Final = tuple(
     if name not in ("received", "before_accept", "accepted", "submitted")
 )
 TOOLS: Final = ("before_tools", "tools_done")
-# Between these the platform knows of a part that we do not.
-WINDOW: Final = ("before_send", "sent")
 
 
 async def killed(folder: Path, name: str, chats: int) -> None:
@@ -46,11 +44,11 @@ async def killed(folder: Path, name: str, chats: int) -> None:
         await world.end()
         for person in people:
             texts = world.telegram.texts(person)
-            assert len(texts) == 1 or (name in WINDOW and len(set(texts)) == 1), texts
+            # One that was on its way when it died comes once more, whoever's it was.
+            assert len(texts) <= 2 and len(set(texts)) == 1, texts
             snapshot = await world.snapshot(f"telegram-chat:{person.id}")
             assert_valid(snapshot)
             assert said(snapshot.messages, "user")[0] == question
-        assert sum(len(world.telegram.texts(person)) for person in people) <= chats + 1
         effects = world.effects()
         assert len(effects) <= chats
 
@@ -106,7 +104,7 @@ async def test_two_hundred_chats_while_workers_die(tmp_path: Path) -> None:
 
 @pytest.mark.crash
 @pytest.mark.timeout(300)
-async def test_a_worker_that_sleeps_for_a_minute_writes_nothing_when_it_wakes(
+async def test_a_worker_that_is_taken_for_dead_says_nothing_when_it_wakes(
     tmp_path: Path,
 ) -> None:
     async with Cluster(tmp_path) as world:
