@@ -3,16 +3,25 @@ the one window that Telegram leaves, and another takes over within seconds."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import aiohttp
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from core import failpoints
 from playground.claude_answers import Say
+from playground.serve import serving
 from tests.cluster.world import Cluster
 from tests.crash.program import assert_valid, said
+from tests.examples.test_echo_adapter import free_port
 
 TAKEN_OVER: Final = 15.0
 # What happens in a process that works; the others are passed by one that takes messages in.
@@ -145,3 +154,63 @@ async def test_who_takes_in_dies_and_the_one_who_stands_by_does(tmp_path: Path) 
         first, second = world.telegram.texts(alice)
         assert first.startswith("Nice to meet you") and "Alice" in second
         assert "409" not in world.log()
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(180)
+async def test_what_is_brought_to_two_at_once_is_answered_once(tmp_path: Path) -> None:
+    """Between Telegram and the two stands something that brings each update to both."""
+    ports = [free_port(), free_port()]
+    async with Cluster(tmp_path) as world, aiohttp.ClientSession() as wire:
+
+        async def both(request: Request) -> Response:
+            body, headers = await request.body(), {"content-type": "application/json"}
+            name = "x-telegram-bot-api-secret-token"
+            headers[name] = request.headers[name]
+
+            async def bring(port: int) -> int:
+                url = f"http://127.0.0.1:{port}{request.url.path}"
+                async with wire.post(url, data=body, headers=headers) as response:
+                    return response.status
+
+            statuses = await asyncio.gather(*map(bring, ports))
+            return Response(status_code=max(statuses))
+
+        door = Starlette(routes=[Route("/{path:path}", both, methods=["POST"])])
+        async with serving(door) as url:
+            secret = "the-webhook-secret-of-the-playground_1"
+            (tmp_path / ".env").write_text(f"TELEGRAM_WEBHOOK_SECRET={secret}\n")
+            for number, port in enumerate(ports):
+                await world.begin(
+                    f"intake {number}",
+                    "intake",
+                    CHINWAG_TELEGRAM__MODE="webhook",
+                    CHINWAG_HTTP__PORT=str(port),
+                    CHINWAG_HTTP__PUBLIC_URL=url,
+                )
+            await world.begin("worker", "worker")
+            for port in ports:
+                await answers_at(port, wire)
+            await world.reached(lambda: bool(world.telegram.webhook.url), "the webhook is set")
+            people = [world.telegram.person(f"Name{number}") for number in range(50)]
+            for person in people:
+                world.telegram.write(person, f"my name is {person.name}")
+            await world.reached(lambda: all(world.telegram.texts(p) for p in people), "answers")
+            await world.asked(people, "what is my name?")
+            await world.at_rest()
+            await world.end()
+        for person in people:
+            first, second = world.telegram.texts(person)
+            assert first.startswith("Nice to meet you") and person.name in second
+        assert len(world.claude.requests) == 2 * len(people)
+        assert world.log().count(" duplicate ") >= len(people), "each came twice"
+
+
+async def answers_at(port: int, wire: aiohttp.ClientSession) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(aiohttp.ClientError):
+                async with wire.get(f"http://127.0.0.1:{port}/readyz") as response:
+                    if response.status == 200:
+                        return
+            await asyncio.sleep(0.1)

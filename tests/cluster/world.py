@@ -56,7 +56,9 @@ class Cluster(World):
             await self.slay(name)
         await super().__aexit__(kind, error, trace)
 
-    async def begin(self, name: str, role: str, failpoint: str | None = None) -> None:
+    async def begin(
+        self, name: str, role: str, failpoint: str | None = None, **environ: str
+    ) -> None:
         """One more process."""
         point = {"CHINWAG_FAILPOINT": failpoint} if failpoint else {}
         with (self.folder / "log.txt").open("a") as log:
@@ -65,7 +67,7 @@ class Cluster(World):
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
-                env=self.environ(**point),
+                env=self.environ(**point, **environ),
             )
 
     async def ready(self) -> None:
