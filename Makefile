@@ -46,7 +46,7 @@ test-crash: setup ## kill the program at every failpoint, tell thousands of stor
 	$(BIN)/python -m pytest -m crash
 
 test-cluster: setup ## kill, stop and wake processes that share one PostgreSQL (long)
-	$(BIN)/python -m pytest -m "crash or not crash" tests/cluster tests/core/test_dbos.py
+	$(BIN)/python -m pytest -m "crash or not crash" tests/cluster tests/core/test_dbos.py tests/crash/test_takeover.py
 
 soak: setup ## kill it every few seconds for 10 minutes, under load and with faults
 	$(BIN)/python -m tests.crash.soak --seconds 600 --chats 200
