@@ -362,7 +362,7 @@ async def _listening(settings: Settings) -> AsyncIterator[socket.socket | None]:
 
 @asynccontextmanager
 async def _opened(settings: Settings, clock: Clock) -> AsyncIterator[BotStore]:
-    async with opened_store(settings, clock) as store:
+    async with opened_store(settings) as store:
         yield store
 
 

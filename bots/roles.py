@@ -105,7 +105,7 @@ def check_roles(settings: Settings) -> None:
         )
 
 
-def opened_store(settings: Settings, clock: Clock) -> AbstractAsyncContextManager[BotStore]:
+def opened_store(settings: Settings) -> AbstractAsyncContextManager[BotStore]:
     """Still closed. One that several processes write to takes no lock.
 
     :raises ConfigError: there is no such store, or the settings do not fit each other
