@@ -72,6 +72,8 @@ def build_engine(settings: Settings, clock: Clock) -> Engine:
         works=answers(settings),
         concurrency=section.worker_concurrency,
         queue=section.queue,
+        # Where it is as slow as it gets, `bots.pressure` need not know by how much more.
+        counted=2 * section.most_waiting,
     )
 
 

@@ -39,7 +39,7 @@ import os
 import socket
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -66,7 +66,6 @@ CONNECT_SECONDS: Final = 5
 STEADY: Final = 3  # heartbeats in a row before anybody else is judged
 KNOWN: Final = 10_000  # keys of which is remembered what was submitted or waits
 WAITING: Final = 50  # submits of one key that one run may stand for
-COUNTED: Final = 1_000  # workflows up to which they are counted
 BATCH: Final = 1_000  # workflows that are swept away at once
 SWEEP_EVERY: Final = 10.0
 RETRY_SECONDS: Final = 1.0
@@ -101,6 +100,7 @@ class DbosEngine:
     :param keep: seconds that a workflow is kept after its end
     :param beat: seconds between two signs of life
     :param dead: seconds without one after which a worker's turns are handed to others
+    :param counted: workflows up to which `depth` counts
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class DbosEngine:
         keep: float = 3_600.0,
         beat: float = 2.0,
         dead: float = 8.0,
+        counted: int = 1_000,
     ) -> None:
         self._url = url
         self._clock = clock
@@ -127,6 +128,7 @@ class DbosEngine:
         self._keep = keep
         self._beat_every = beat
         self._dead = dead
+        self._counted = counted
         self.executor: Final = f"{socket.gethostname()}.{os.getpid()}.{uuid4().hex[:12]}"
         self._opening = asyncio.Lock()
         self._asking: _Asking | None = None
@@ -136,7 +138,9 @@ class DbosEngine:
         self._draining = False
         self._context = contextvars.copy_context()
         self._lanes: dict[str, asyncio.Task[Done | Again]] = {}
-        self._turns: set[asyncio.Task[Any]] = set()
+        self._turns: dict[asyncio.Task[Any], str] = {}
+        # Workflows that the database says we run and nobody here does, and since when.
+        self._strays: dict[str, float] = {}
         self._unseen: OrderedDict[str, list[str]] = OrderedDict()
         self._covered: OrderedDict[str, None] = OrderedDict()
         self._timers: OrderedDict[str, str] = OrderedDict()
@@ -215,7 +219,7 @@ class DbosEngine:
         await self._enqueue(key, workflow_id)
 
     def depth(self) -> int:
-        """Workflows, of all processes, that wait or run: up to a thousand, some seconds old."""
+        """Workflows, of all processes, that wait or run: some seconds old."""
         return self._depth
 
     async def drain(self, timeout: float) -> None:
@@ -237,7 +241,7 @@ class DbosEngine:
         """
         await self.open()
         assert self._asking is not None
-        self._depth = await self._asking(self._asking.count)
+        self._depth = await self._asking(self._asking.count, self._counted)
 
     # ------------------------------------------------------------------ work
 
@@ -248,8 +252,8 @@ class DbosEngine:
         turn = asyncio.current_task()
         workflow_id = dbos.DBOS.workflow_id
         assert turn is not None and workflow_id is not None
-        self._turns.add(turn)
-        turn.add_done_callback(self._turns.discard)
+        self._turns[turn] = workflow_id
+        turn.add_done_callback(self._turns.pop)
         while not self._draining and (before := self._lanes.get(key)) is not None:
             # Handed over although we live, or claimed twice: here one after the other.
             await asyncio.wait((before,))
@@ -441,6 +445,7 @@ class DbosEngine:
             self._steady = 1 if late else self._steady + 1
             if self._steady >= STEADY:
                 await self._look_after_all()
+            await self._look_after_ours()
         await self.look()
 
     async def _look_after_all(self) -> None:
@@ -456,6 +461,21 @@ class DbosEngine:
                 self._swept = now
             if swept:
                 emit("engine.swept", level=logging.DEBUG, workflows=swept)
+
+    async def _look_after_ours(self) -> None:
+        """A claim whose answer was lost on its way here is nobody's: no other may take what bears
+        the name of one who lives, and nothing else of its key is begun before it."""
+        asking = self._asking
+        assert asking is not None
+        now = asyncio.get_running_loop().time()
+        claimed = await asking(asking.claimed, self.executor)
+        running = set(self._turns.values())
+        self._strays = {each: self._strays.get(each, now) for each in claimed - running}
+        lost = [each for each, since in self._strays.items() if now - since >= self._dead]
+        if lost:
+            await asking(asking.resume, lost)
+            self._strays = {}
+            trouble("engine.claims_lost", workflows=len(lost))
 
 
 class _Asking:
@@ -557,8 +577,8 @@ class _Asking:
     def cancel(self, workflow_id: str) -> None:
         self._known.cancel_workflow(workflow_id)
 
-    def count(self) -> int:
-        return len(self._list(status=_OPEN, limit=COUNTED))
+    def count(self, most: int) -> int:
+        return len(self._list(status=_OPEN, limit=most))
 
     def hand_over(self, dead: float) -> Mapping[str, int]:
         """What runs on workers that have stopped is queued anew, at the head of its key.
@@ -578,14 +598,21 @@ class _Asking:
                 if each.executor_id not in alive:
                     left.setdefault(str(each.executor_id), []).append(each.workflow_id)
             for ids in left.values():
-                self._known.resume_workflows(ids, queue_name=self._queue)
+                self.resume(ids)
         return {executor: len(ids) for executor, ids in left.items()}
+
+    def claimed(self, executor: str) -> set[str]:
+        """What it runs, as far as the database knows."""
+        return {each.workflow_id for each in self._list(status="PENDING", executor_id=executor)}
+
+    def resume(self, ids: Collection[str]) -> None:
+        """To the head of its key each, for whoever comes."""
+        self._known.resume_workflows(list(ids), queue_name=self._queue)
 
     def hand_back(self, executor: str) -> None:
         """We have ended."""
-        ids = [each.workflow_id for each in self._list(status="PENDING", executor_id=executor)]
-        if ids:
-            self._known.resume_workflows(ids, queue_name=self._queue)
+        if ids := self.claimed(executor):
+            self.resume(ids)
         self.beats.leave(executor)
 
     def sweep(self, before: str) -> int:

@@ -46,6 +46,11 @@ def test_several_share_one_on_a_server(tmp_path: Path) -> None:
     assert isinstance(build_engine(alone, SystemClock()), DbosEngine)
 
 
+def test_the_queue_is_counted_until_intake_is_as_slow_as_it_gets() -> None:
+    engine = build_engine(settings(url=SERVER, most_waiting=4_000), SystemClock())
+    assert engine._counted == 8_000  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("store", "engine", "said"),
     [

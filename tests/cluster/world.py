@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -22,6 +23,7 @@ from tests import postgres
 from tests.crash.program import CONFIG, World
 
 WAIT: Final = 60.0
+CONCURRENCY: Final = 32  # conversations that one of them is at, at most
 
 SHARED: Final = """\
 [store]
@@ -29,7 +31,9 @@ url = "{store}"
 [engine]
 url = "{engine}"
 queue = "{queue}"
-worker_concurrency = 32
+worker_concurrency = {concurrency}
+# Each question has an answer of its own.
+when_busy = "queue"
 """
 
 
@@ -42,7 +46,9 @@ class Cluster(World):
         server = server or postgres.server()
         name = f"t{uuid4().hex}"
         self.url = server.url(name)
-        shared = SHARED.format(store=self.url, engine=server.url("public"), queue=name)
+        shared = SHARED.format(
+            store=self.url, engine=server.url("public"), queue=name, concurrency=CONCURRENCY
+        )
         super().__init__(folder, CONFIG + shared)
         self.processes: dict[str, asyncio.subprocess.Process] = {}
 
@@ -76,13 +82,22 @@ class Cluster(World):
             "one of them asks for updates",
         )
 
+    async def running(self, count: int) -> None:
+        """So many have begun since the beginning, and what each does is under way."""
+        await self.reached(lambda: self.log().count(" running ") >= count, f"{count} run")
+
+    def taken_over(self) -> int:
+        """How often somebody's turns were handed to others."""
+        return self.log().count("engine.taken_over")
+
     async def reached(self, done: Callable[[], bool], what: str, seconds: float = WAIT) -> float:
         """Seconds that it took."""
         began = time.monotonic()
-        try:
-            await self.telegram.until(done, timeout=seconds)
-        except TimeoutError:
-            raise AssertionError(f"never: {what}") from None
+        while not done():
+            assert time.monotonic() - began < seconds, f"never: {what}"
+            # Of what is not Telegram's nobody tells.
+            with suppress(TimeoutError):
+                await self.telegram.until(done, timeout=0.1)
         return time.monotonic() - began
 
     async def slay(self, name: str) -> None:

@@ -276,6 +276,15 @@ async def test_one_that_has_been_worked_on_is_looked_at_once_more(alone: Alone) 
         assert work.keys == ["a", "a", "a"]
 
 
+async def test_it_counts_as_far_as_it_was_told(alone: Alone) -> None:
+    engine = alone.engine(counted=3)
+    async with engine:
+        for number in range(5):
+            await engine.submit(f"{number}", "1")
+        await engine.look()
+        assert engine.depth() == 3
+
+
 async def test_who_takes_in_only_works_never(alone: Alone) -> None:
     intake, work = alone.engine(works=False), Recorder()
     async with running(intake, work):
@@ -358,6 +367,46 @@ async def test_who_has_stopped_is_found_out_and_its_turns_go_on(alone: Alone) ->
             await alone.over(1)
     assert work.keys == ["a"]
     assert heard.of("engine.taken_over") == [{"executor": "dead.1", "workflows": 1}]
+
+
+async def test_a_claim_that_we_never_heard_of_is_begun_all_the_same(alone: Alone) -> None:
+    """The connection breaks between a claim and the word that it is ours."""
+    engine, work, heard = alone.engine(), Recorder(), Heard()
+    lost: list[str] = []
+    with listening(heard):
+        async with running(engine, work):
+            await until(lambda: engine._dbos is not None)
+            assert engine._dbos is not None
+            system = engine._dbos._sys_db
+            claim = system.start_queued_partitioned_workflows
+
+            def broken(*given: Any, **named: Any) -> list[str]:
+                claimed = claim(*given, **named)
+                if claimed and not lost:
+                    lost.extend(claimed)
+                    raise sa.exc.OperationalError("claim", {}, Exception("the server is away"))
+                return claimed
+
+            system.start_queued_partitioned_workflows = broken  # type: ignore[method-assign]
+            await engine.submit("a", "1")
+            await until(lambda: bool(lost))
+            await engine.submit("a", "2")
+            await alone.over(2)
+    assert work.keys[0] == "a"
+    assert heard.of("engine.claims_lost") == [{"workflows": 1}]
+
+
+async def test_what_runs_for_long_is_no_lost_claim(alone: Alone) -> None:
+    engine, work, heard = alone.engine(), Held(), Heard()
+    with listening(heard):
+        async with running(engine, work):
+            await engine.submit("a", "1")
+            await until(lambda: work.busy == ["a"])
+            await asyncio.sleep(5 * engine._dead)
+            work.go_on.set()
+            await alone.over(1)
+    assert work.keys == ["a"]
+    assert heard.of("engine.claims_lost") == []
 
 
 async def test_nobody_is_judged_before_the_judge_is_steady(alone: Alone) -> None:
@@ -543,7 +592,7 @@ async def test_an_error_of_its_own_ends_it(alone: Alone) -> None:
     engine = alone.engine()
     await engine.open()
     assert engine._asking is not None
-    engine._asking.count = lambda: 1 // 0  # type: ignore[method-assign]
+    engine._asking.count = lambda most: most // 0  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         async with asyncio.timeout(10):
             await engine.run(Recorder())

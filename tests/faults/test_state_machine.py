@@ -245,6 +245,7 @@ def _stories(many: int) -> settings:
 
 TestStory = Story.TestCase
 TestStory.settings = settings(_stories(EXAMPLES), derandomize=True)
+TestStory.pytestmark = pytest.mark.timeout(300)  # hundreds of stories, on a machine that may be busy
 
 
 @pytest.mark.crash
