@@ -243,9 +243,9 @@ def _stories(many: int) -> settings:
     )
 
 
-TestStory = Story.TestCase
+# Hundreds of stories, on a machine that may be busy.
+TestStory = pytest.mark.timeout(300)(Story.TestCase)
 TestStory.settings = settings(_stories(EXAMPLES), derandomize=True)
-TestStory.pytestmark = pytest.mark.timeout(300)  # hundreds of stories, on a machine that may be busy
 
 
 @pytest.mark.crash
