@@ -320,10 +320,10 @@ def excuse_for(mutant: Mutant) -> str | None:
 
 
 def judge(mutants: Sequence[Mutant], places: Sequence[Path]) -> int:
-    for file in dict.fromkeys(mutant.file for mutant in mutants):
-        if killer := run_tests(places[0], TESTS[file]):
-            print(f"the tests of {file} fail without any mutant: {killer}")
-            return 2
+    tests = dict.fromkeys(test for mutant in mutants for test in TESTS[mutant.file])
+    if killer := run_tests(places[0], tuple(tests)):
+        print(f"the tests fail without any mutant: {killer}")
+        return 2
     survivors: list[Mutant] = []
     for mutant, killer, seconds in try_all(mutants, places):
         excuse = excuse_for(mutant)
