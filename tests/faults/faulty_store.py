@@ -82,6 +82,9 @@ class FaultyStore:
     :param plan: asked once a call which fault it meets, if any
     :param rounds: how many rounds of the event loop a call waits, before and after its effect
     :param struck: told of each fault when it happens
+    :param damaged: keys of what cannot be read, by anybody, until it is set aside or cleared: as
+        the disk, it outlives this
+    :param aside: told of each conversation in the moment in which it is set aside
     """
 
     def __init__(
@@ -91,6 +94,8 @@ class FaultyStore:
         *,
         rounds: Callable[[], int] = lambda: 1,
         struck: Callable[[Call, Fault], None] = lambda call, fault: None,
+        damaged: set[str] | None = None,
+        aside: Callable[[str], None] = lambda key: None,
     ) -> None:
         self.plan = plan
         self.calls = 0
@@ -98,6 +103,8 @@ class FaultyStore:
         self._store = store
         self._rounds = rounds
         self._struck = struck
+        self._damaged = set[str]() if damaged is None else damaged
+        self._aside = aside
 
     @property
     def notes(self) -> Notes:
@@ -123,7 +130,12 @@ class FaultyStore:
         """The store inside is whoever made it's to close."""
 
     async def load(self, ref: SessionRef) -> Snapshot | None:
-        return await self._call("load", ref.key, lambda: self._store.load(ref))
+        async def read() -> Snapshot | None:
+            if ref.key in self._damaged:
+                raise SnapshotUnreadable("damaged")
+            return await self._store.load(ref)
+
+        return await self._call("load", ref.key, read)
 
     async def save(self, ref: SessionRef, snapshot: Snapshot, *, replaces: int | None) -> None:
         await self._call(
@@ -136,10 +148,20 @@ class FaultyStore:
         return await self._call("revision", ref.key, lambda: store.revision(ref))
 
     async def clear(self, ref: SessionRef) -> None:
-        await self._call("clear", ref.key, lambda: self._store.clear(ref))
+        async def clear() -> None:
+            await self._store.clear(ref)
+            self._damaged.discard(ref.key)
+
+        await self._call("clear", ref.key, clear)
 
     async def move(self, old: str, new: str) -> None:
-        await self._call("move", old, lambda: self._store.move(old, new))
+        async def move() -> None:
+            await self._store.move(old, new)
+            if old in self._damaged:
+                self._damaged.remove(old)
+                self._damaged.add(new)
+
+        await self._call("move", old, move)
 
     async def remove(self, ref: SessionRef, *, replaces: int) -> None:
         await self._call("remove", ref.key, lambda: self._store.remove(ref, replaces=replaces))
@@ -167,7 +189,12 @@ class FaultyStore:
             yield key
 
     async def set_aside(self, ref: SessionRef) -> None:
-        await self._call("set_aside", ref.key, lambda: self._store.set_aside(ref))
+        async def set_aside() -> None:
+            self._aside(ref.key)
+            await self._store.set_aside(ref)
+            self._damaged.discard(ref.key)
+
+        await self._call("set_aside", ref.key, set_aside)
 
     async def unfinished(self) -> AsyncIterator[str]:
         async def listed() -> list[str]:
@@ -198,8 +225,11 @@ class FaultyStore:
         self.calls += 1
         call = Call(self.calls, name, about)
         fault = None if self.dead else self.plan(call)
-        if fault is not None and fault.kind is Kind.UNREADABLE and await effect() is None:
-            fault = None  # there is nothing that could be
+        if fault is not None and fault.kind is Kind.UNREADABLE:
+            if about in self._damaged or await effect() is None:
+                fault = None  # it is already, or there is nothing that could be
+            else:
+                self._damaged.add(about)
         if fault is not None and fault.moment is Moment.BEFORE:
             await self._pause()
             await self._fail(call, fault)

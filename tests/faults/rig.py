@@ -80,6 +80,7 @@ class Rig:
     ) -> None:
         self.clock = FakeClock(manual=True)
         self.disk = MemoryStore()
+        self.damaged: set[str] = set()
         self.log: list[Event] = []
         self.plan = plan
         self.rounds = rounds
@@ -297,15 +298,13 @@ class Rig:
         """A fault of the store happens now."""
         self.write("struck", call.about, f"{call.number} {call.name}", str(fault))
         self.allow_repeats()
-        if fault.kind is Kind.UNREADABLE:
-            # The bot says so, and that stands for all that waited there.
-            self.lost(call.about)
         task = asyncio.current_task()
         if fault.kind is Kind.CANCELLED and task is not None and self.life is not None:
             # Only the end of the program cancels a lane.
             self.life.ending |= task.get_name().startswith("lane")
 
     def lost(self, key: str) -> None:
+        """It is set aside. The bot says so, and that stands for all that waited there."""
         snapshot = self.stored().get(key)
         self.unknown.update(snapshot.seen if snapshot else ())
         for inbound in snapshot.inbox if snapshot else ():
@@ -321,7 +320,14 @@ class _Life:
         self.rig = rig
         self.dead = False
         self.ending = False
-        self.store = FaultyStore(rig.disk, self._planned, rounds=rig.rounds, struck=rig.struck)
+        self.store = FaultyStore(
+            rig.disk,
+            self._planned,
+            rounds=rig.rounds,
+            struck=rig.struck,
+            damaged=rig.damaged,
+            aside=rig.lost,
+        )
         self.engine = EmbeddedEngine(rig.clock)
         self.gate = Gate(self.store.notes, rig.clock, open_to_all=rig.owner, per_minute=1_000_000)
         self.conversations = Conversations(
