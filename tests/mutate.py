@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
-COPIED: Final = ("bots", "core", "playground", "stores", "tests", "pyproject.toml")
+COPIED: Final = ("bots", "core", "docs", "playground", "stores", "tests", "pyproject.toml")
 TIME_LIMIT: Final = 600.0
 
 # Calls that make something durable, or forget what is not, by the last name in them.
