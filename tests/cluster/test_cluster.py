@@ -85,6 +85,7 @@ async def killed(folder: Path, name: str, chats: int, beside: tuple[str, ...]) -
             assert texts == sorted(texts, key=once.index), "in their order"
             twice += len(texts) - len(once)
         assert twice <= ON_THEIR_WAY
+        assert world.noted_twice() == []
         # Nobody does a thing again of which it is not known whether it was done.
         effects = len(world.effects())
         assert (chats - ON_THEIR_WAY if tools else 0) <= effects <= (chats if tools else 0)
@@ -141,6 +142,7 @@ async def test_two_hundred_chats_while_workers_die(tmp_path: Path) -> None:
             assert_valid(snapshot)
             assert [text.split()[0] for text in said(snapshot.messages, "user")] == ["my", "what"]
         assert twice <= 3 * ON_THEIR_WAY
+        assert world.noted_twice() == []
 
 
 @pytest.mark.crash
@@ -259,6 +261,7 @@ async def database_away(folder: Path, chats: int, how: int) -> None:
                     f"my name is {person.name}",
                     "what is my name?",
                 ]
+            assert world.noted_twice() == []
             # No storm: what failed is tried again after a pause, and a model is not paid again.
             assert len(world.claude.requests) <= 2 * chats + 2 * CONCURRENCY
             assert lines <= LINES_AWAY * chats

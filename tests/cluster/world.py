@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -85,6 +87,11 @@ class Cluster(World):
     async def running(self, count: int) -> None:
         """So many have begun since the beginning, and what each does is under way."""
         await self.reached(lambda: self.log().count(" running ") >= count, f"{count} run")
+
+    def noted_twice(self) -> list[str]:
+        """Parts that were sent once more although it was noted that they had been delivered."""
+        noted = Counter(re.findall(r" delivered +\S+ part=(\S+)", self.log()))
+        return [part for part, times in noted.items() if times > 1]
 
     def taken_over(self) -> int:
         """How often somebody's turns were handed to others."""
