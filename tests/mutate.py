@@ -43,15 +43,27 @@ SAVES: Final = frozenset(
 # The tests that reach a file, those that are most likely to notice first.
 _BOT: Final = ("tests/core/test_conversations.py", "tests/faults/test_narrow_gaps.py")
 _REST: Final = ("tests/core/test_engine.py", "tests/core/test_gate.py", "tests/faults")
+# What a turn can do, one file each.
+_TURNS: Final = tuple(
+    f"tests/core/test_{name}.py"
+    for name in (
+        *("albums", "approvals", "attachments", "branches", "budget", "compaction", "edits"),
+        *("feedback", "forget", "moves", "outgoing", "overheard", "requested", "results"),
+        *("rooms", "sharing", "spending", "summary", "suspended_turns", "untold"),
+    )
+)
 _APPROVALS: Final = (
     *("tests/core/test_changes_approvals.py", "tests/core/test_approvals.py"),
     *("tests/core/test_suspended_turns.py", "tests/faults/test_nth_failure.py"),
 )
 TESTS: Final = {
     "core/changes.py": ("tests/core/test_changes.py", *_BOT, *_REST, "tests/stores"),
-    "core/outbox.py": ("tests/core/test_changes.py", *_BOT, *_REST),
-    "core/answering.py": (*_BOT, *_REST),
-    "core/conversations.py": (*_BOT, *_REST),
+    "core/outbox.py": (
+        *("tests/core/test_changes.py", "tests/core/test_branches.py"),
+        *("tests/core/test_changes_approvals.py", *_BOT, *_REST),
+    ),
+    "core/answering.py": (*_BOT, *_TURNS, *_REST),
+    "core/conversations.py": (*_BOT, *_TURNS, *_REST),
     "core/moves.py": ("tests/core/test_moves.py", *_BOT, *_REST),
     "core/approvals.py": _APPROVALS,
     "core/decisions.py": _APPROVALS,
@@ -60,9 +72,9 @@ TESTS: Final = {
     "core/entrance.py": ("tests/core/test_entrance.py",),
     "core/rooms.py": ("tests/core/test_rooms.py", "tests/core/test_overheard.py"),
     "core/suspending.py": _APPROVALS,
-    "core/delivery.py": (*_BOT, *_REST),
+    "core/delivery.py": (*_BOT, *_TURNS, *_REST),
     "core/session.py": ("tests/core/test_session.py", "tests/core/test_runtime.py"),
-    "core/snapshots.py": (*_BOT, *_REST),
+    "core/snapshots.py": (*_BOT, *_REST, "tests/core/test_sharing.py"),
     "stores/disk/files.py": ("tests/stores/test_disk.py",),
     "stores/memory.py": ("tests/stores/test_memory.py", *_BOT, *_REST),
     "stores/sqlite/save.py": ("tests/stores/test_sqlite.py", "tests/stores"),

@@ -714,6 +714,27 @@ def test_a_chat_that_is_gone_gets_nothing_of_what_waits() -> None:
     assert later.outbox[-1].state == "sending", "it works again when somebody writes"
 
 
+def test_what_joins_a_chat_that_is_gone_can_fail_as_well() -> None:
+    """Two chats have become one, and of the other parts were leaving."""
+    old, new = outbox.gone(three_parts()), committed(started(accepted(begun("e2"), "2"), "x2"))
+    both = changes.move(old, new, NEW_KEY)
+    assert both.gone and both.next_part is not None
+    over = outbox.gone(both)
+    assert {state for _, state in states(over)} == {"failed"} and not over.unfinished
+
+
+def test_an_edit_of_what_is_leaving_names_its_message_once_that_is_there() -> None:
+    snapshot = three_parts()
+    edit = Outbound("edit", "better", replaces="x1.0")
+    snapshot = replace(snapshot, outbox=(*snapshot.outbox, edit))
+    there = outbox.delivered(snapshot, "x1.0", ("901", "902"))
+    assert [part.replaces for part in there.outbox] == [None, None, "901"]
+    # One that is on no screen leaves nothing that could be named.
+    assert outbox.delivered(snapshot, "x1.0", ()).outbox[-1].replaces == "x1.0"
+    # Whatever is delivered besides is not what it edits.
+    assert outbox.delivered(there, "x1.1", ("903",)).outbox[-1].replaces == "901"
+
+
 # ---------------------------------------------------------------------- a Session's turn
 
 
