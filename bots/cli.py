@@ -329,8 +329,8 @@ def show(key: str, as_json: bool, config_path: Path | None) -> None:
 def undelivered(prefix: str, retry: str | None, config_path: Path | None) -> None:
     """What could not be sent, and why.
 
-    Held because it may have been sent already, or refused by the platform. --retry wants the bot
-    to be stopped: it changes the conversation.
+    Held because it may have been sent already, or refused by the platform. --retry wants a bot
+    of one process to be stopped: it changes the conversation. Of several, one sends it at once.
     """
     from bots.sessions import retry_undelivered
     from bots.sessions import undelivered as list_undelivered

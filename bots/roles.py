@@ -18,7 +18,7 @@ from uuid import uuid4
 from bots.settings import Settings
 from bots.stores import store_of
 from core.adapter import Accept, Acceptance, Adapter
-from core.clock import Clock
+from core.clock import Clock, SystemClock
 from core.engine import EmbeddedEngine, Engine
 from core.errors import ConfigError, PlatformTaken
 from core.events import trouble
@@ -75,6 +75,17 @@ def build_engine(settings: Settings, clock: Clock) -> Engine:
         # Where it is as slow as it gets, `bots.pressure` need not know by how much more.
         counted=2 * section.most_waiting,
     )
+
+
+async def submit(settings: Settings, key: str) -> None:
+    """Have a worker look at this conversation, which something beside them has changed.
+
+    :raises StoreUnavailable: it is not sure that one will
+    """
+    engine = build_engine(settings, SystemClock())
+    assert isinstance(engine, AbstractAsyncContextManager), "only a shared one is asked"
+    async with engine:
+        await engine.submit(key, "")
 
 
 def check_roles(settings: Settings) -> None:

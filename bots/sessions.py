@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from bots.roles import is_shared, submit
 from bots.settings import Settings
 from bots.spending import build_prices
 from bots.stores import store_of
@@ -57,9 +58,13 @@ async def retry_undelivered(settings: Settings, key: str) -> AsyncIterator[str]:
         )
         if snapshot is None:
             raise ConfigError(_unknown(key))
-        yield f"{key}: " + (
-            "it will be sent at the next start." if applied else "everything was delivered."
-        )
+        if not applied:
+            yield f"{key}: everything was delivered."
+        elif is_shared(settings):
+            await submit(settings, key)
+            yield f"{key}: a worker sends it now, or the next one to start."
+        else:
+            yield f"{key}: it will be sent at the next start."
 
 
 async def list_sessions(settings: Settings, prefix: str, as_json: bool) -> AsyncIterator[str]:

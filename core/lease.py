@@ -123,17 +123,18 @@ class Lease:
         return await self._notes.put(self.name, mine, was=stored)
 
     async def _give_back(self) -> None:
-        """Best effort: others wait for a term at worst."""
+        """Best effort: others wait for a term at worst, and we for a store no longer than that."""
         if not self.held:
             return
         self._until = float("-inf")
         try:
-            stored = await self._notes.get(self.name)
-            note = _read(stored)
-            if note.holder == self._holder:
-                free = _encode(_Note("", note.count + 1))
-                await self._notes.put(self.name, free, was=stored)
-        except StoreError as error:
+            async with asyncio.timeout(self._term / RENEWALS):
+                stored = await self._notes.get(self.name)
+                note = _read(stored)
+                if note.holder == self._holder:
+                    free = _encode(_Note("", note.count + 1))
+                    await self._notes.put(self.name, free, was=stored)
+        except (StoreError, TimeoutError) as error:
             trouble("lease.unknown", lease=self.name, why=type(error).__name__)
 
     def check(self) -> None:

@@ -32,11 +32,8 @@ MINUTE: Final = 60.0
 AWAY: Final = 5.0  # seconds that a database takes to come back
 LINES_AWAY: Final = 60  # in the log, for each conversation
 # What happens in a process that works; the others are passed by one that takes messages in.
-WORKING: Final = tuple(
-    name
-    for name in failpoints.NAMES
-    if name not in ("received", "before_accept", "accepted", "submitted")
-)
+TAKING_IN: Final = ("received", "before_accept", "accepted", "submitted")
+WORKING: Final = tuple(name for name in failpoints.NAMES if name not in TAKING_IN)
 TOOLS: Final = ("before_tools", "tools_done")
 # As many conversations as a worker is at when it dies.
 ON_THEIR_WAY: Final = CONCURRENCY
@@ -197,6 +194,54 @@ async def test_who_takes_in_dies_and_the_one_who_stands_by_does(tmp_path: Path) 
         first, second = world.telegram.texts(alice)
         assert first.startswith("Nice to meet you") and "Alice" in second
         assert "409" not in world.log()
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", TAKING_IN)
+async def test_who_takes_in_dies_at_each_step(name: str, tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as world:
+        people = [world.telegram.person(f"Name{number}") for number in range(50)]
+        await world.begin("one", "intake", f"{name}:20")
+        await world.ready()
+        await world.begin("two", "intake")
+        await world.begin("worker", "worker")
+        for person in people:
+            world.telegram.write(person, f"my name is {person.name}")
+        await world.dead("one")
+        await world.asked(people, "what is my name?")
+        await world.reached(lambda: all(last(world, each) for each in people), "all are answered")
+        await world.at_rest()
+        await world.end()
+        for person in people:
+            first, second = world.telegram.texts(person)
+            assert first.startswith("Nice to meet you") and person.name in second
+        assert len(world.claude.requests) == 2 * len(people)
+
+
+@pytest.mark.timeout(120)
+async def test_what_could_not_be_sent_is_sent_after_all_by_a_worker_that_runs(
+    tmp_path: Path,
+) -> None:
+    async with Cluster(tmp_path) as world:
+        alice = world.telegram.person("Alice")
+        world.claude.script(Say("Well.", pause=1.0))
+        await world.begin("one", "all")
+        await world.ready()
+        world.telegram.write(alice, "tell me")
+        await world.reached(lambda: len(world.claude.requests) == 1, "the model is asked")
+        world.telegram.block(alice, quiet=True)
+        await world.at_rest()
+        assert world.telegram.texts(alice) == []
+        world.telegram.unblock(alice, quiet=True)
+        key = f"telegram-chat:{alice.id}"
+        ran = await world.command("sessions", "undelivered", "--retry", key)
+        assert (ran.code, ran.out) == (
+            0,
+            f"{key}: a worker sends it now, or the next one to start.\n",
+        ), ran.err
+        await world.reached(lambda: world.telegram.texts(alice) == ["Well."], "it is sent")
+        await world.end()
 
 
 @pytest.mark.timeout(180)

@@ -93,6 +93,25 @@ async def test_who_is_stopped_gives_it_back_at_once(
         assert polling.now == ["b"]
 
 
+async def test_a_store_that_does_not_answer_keeps_nobody_from_ending(
+    clock: FakeClock, notes: MemoryNotes, polling: Polling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Lease(notes, clock, "lease.x", "a", term=0.4)
+    holds = asyncio.create_task(one.hold(polling.by("a")))
+    await settle()
+    assert one.held
+
+    async def never(name: str) -> bytes | None:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(notes, "get", never)
+    holds.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.gather(holds, return_exceptions=True)
+    assert holds.cancelled() and polling.now == []
+
+
 async def test_of_a_dead_one_it_is_taken_after_a_term(
     clock: FakeClock, notes: MemoryNotes, polling: Polling
 ) -> None:
