@@ -536,6 +536,14 @@ async def test_what_follows_is_taken_only_where_there_is_a_conversation() -> Non
         assert b"follows" not in encode(await house.snapshot())
 
 
+async def test_of_what_a_stranger_says_where_we_are_nothing_stays_in_memory() -> None:
+    async with House("hello") as house:
+        await house.says("hi")
+        house.conversations._gate = Gate(house.store.notes, house.clock, allow=["test:bob"])
+        assert await house.says("go on", follows=True) == Refused()
+        assert not house.conversations._snapshots._cached
+
+
 async def test_what_follows_into_a_conversation_that_cannot_be_read_begins_it_anew() -> None:
     store = Faulty()
     store.loads = [SnapshotUnreadable("checksum"), SnapshotUnreadable("checksum")]
