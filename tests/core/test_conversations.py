@@ -22,6 +22,7 @@ from core.delivery import OnUnknownOutcome
 from core.engine import Again, Done, EmbeddedEngine
 from core.errors import (
     Fatal,
+    Fenced,
     Gone,
     ModelNotFound,
     ModelRefusedKey,
@@ -721,6 +722,36 @@ async def test_what_was_shown_to_the_end_is_not_sent_again() -> None:
         await house.says("hi")
         assert house.screen.shown == ["two"]
         assert not (await house.snapshot()).unfinished
+
+
+async def test_what_is_noted_while_it_grows_is_what_the_next_life_goes_on_in() -> None:
+    class Shows(Screen):
+        def __init__(self) -> None:
+            super().__init__()
+            self.begun: list[tuple[str, ...]] = []
+            self.showing: Showing | None = None
+
+        def live(
+            self, key: str, inbound: Inbound, shown: tuple[str, ...], showing: Showing
+        ) -> Live:
+            self.begun.append(shown)
+            self.showing = showing
+            return Quiet()
+
+    store, first = MemoryStore(), Shows()
+    async with House(Held(), store=store, screen=first) as house:
+        await house.says("hi")
+        assert first.showing is not None
+        await first.showing.note(("s1",))
+        turn = (await house.snapshot()).turn
+        assert turn is not None and turn.shown == ("s1",)
+    second = Shows()
+    async with House("whole", store=store, screen=second) as house:
+        await settle(100)
+        assert second.begun == [("s1",)]
+        # The old run is not the one any more, and may not go on showing.
+        with pytest.raises(Fenced):
+            await first.showing.note(("s1", "s2"))
 
 
 async def test_an_unknown_outcome_is_sent_again_as_uncertain() -> None:
