@@ -172,8 +172,13 @@ class Ledger:
             was, account = await self._read(line)
             if was is None or not await self._notes.put(line.note, None, was=was):
                 continue
-            # What is held just now is settled where nobody looks any more.
-            await self._change(later, _spending(account.total, account.start))
+            # What is held just now is settled where nobody looks any more. Where there was no note
+            # yet, what is read are the rows, which have moved already: the same money.
+            await self._change(
+                later,
+                _spending(account.total, account.start),
+                anew=_at_least(account.total, account.start),
+            )
 
     # ------------------------------------------------------------------ the small print
 
@@ -222,12 +227,21 @@ class Ledger:
                 return
             del self._due[0]
 
-    async def _change(self, line: _Line, how: Callable[[_Account], _Account]) -> _Account:
+    async def _change(
+        self,
+        line: _Line,
+        how: Callable[[_Account], _Account],
+        *,
+        anew: Callable[[_Account], _Account] | None = None,
+    ) -> _Account:
+        """
+        :param anew: what is done instead where there is no note yet
+        """
         # One at a time: we need not compete with ourselves.
         async with self._one_by_one:
             while True:
                 was, account = await self._read(line)
-                after = how(account)
+                after = (anew if anew and was is None else how)(account)
                 if after is account:
                     return account
                 if await self._notes.put(line.note, _encode(after), was=was):
@@ -302,3 +316,12 @@ def _spending(amount: int, start: int) -> Callable[[_Account], _Account]:
         return msgspec.structs.replace(account, spent=account.spent + amount)
 
     return spending
+
+
+def _at_least(amount: int, start: int) -> Callable[[_Account], _Account]:
+    def at_least(account: _Account) -> _Account:
+        if account.start != start:
+            return account
+        return msgspec.structs.replace(account, spent=max(account.spent, amount))
+
+    return at_least

@@ -126,6 +126,9 @@ EQUIVALENT: Final = {
     "core/conversations.py _set_aside: without self._snapshots.forget": (
         "what cannot be read was never remembered, and reading it outdated what was on its way"
     ),
+    "core/conversations.py _is_unreadable: without self._snapshots.forget": (
+        "what cannot be read was never remembered"
+    ),
     "core/conversations.py _move: without is_under(key, new) in": "the next save finds it out",
     "core/conversations.py _work: without not (snapshot.inbox": "its start finds nothing to take",
     "core/conversations.py _work: without snapshot.turn in": "what a turn answers is in the inbox",

@@ -724,6 +724,19 @@ async def test_what_was_shown_to_the_end_is_not_sent_again() -> None:
         assert not (await house.snapshot()).unfinished
 
 
+async def test_a_setting_is_changed_beside_the_turn_that_runs() -> None:
+    held = Held("late")
+    async with House(held) as house:
+        await house.accept("hi", group=True)
+        await held.asked.wait()
+        await house.says("/mention off", group=True)
+        assert (await house.snapshot()).chosen == {"mention": "off"}
+        held.open.set()
+        await settle(100)
+        assert house.screen.shown == [phrases.MENTION_OFF, "late"]
+        assert len(house.model.requests) == 1
+
+
 async def test_what_is_noted_while_it_grows_is_what_the_next_life_goes_on_in() -> None:
     class Shows(Screen):
         def __init__(self) -> None:

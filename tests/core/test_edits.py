@@ -243,6 +243,7 @@ async def test_what_is_being_answered_is_answered_again_by_a_press() -> None:
         await house.edits("q1", "first")
         assert len(house.model.requests) == 1
         await house.presses(house.button(), message_id="m1")
+        assert len(house.model.requests) == 2, "at once"
         held.open.set()
         await settle(200)
         assert [text for _, text in await house.history()] == ["first", "two"]

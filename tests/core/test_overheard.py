@@ -74,6 +74,13 @@ async def test_by_default_no_trace_is_kept() -> None:
         before = await house.snapshot()
         assert await house.hears("lunch?") == Refused()
         assert await house.snapshot() == before and house.screen.shown == ["one"]
+        assert not house.conversations._snapshots._cached
+
+
+async def test_of_what_is_overheard_nothing_stays_in_memory() -> None:
+    async with Room(most=5) as house:
+        assert await house.hears("lunch?") == Accepted()
+        assert not house.conversations._snapshots._cached
 
 
 # ---------------------------------------------------------------------- answered

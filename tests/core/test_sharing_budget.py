@@ -250,6 +250,30 @@ async def test_workers_answer_as_often_as_there_is_money_for() -> None:
     assert left.spent == 10 * each == (await world.store.usage.sums())[0].usage.tokens
 
 
+async def test_a_conversation_that_moves_takes_along_what_it_may_not_spend_again() -> None:
+    world = World()
+
+    def of_a_chat() -> Spending:
+        limit = Limit("chat", "day", "tokens", 10**6)
+        return Spending(world.clock, budget=Budget(world.clock, (limit,)), quiet=True)
+
+    worker = Process(world, "worker", spending=of_a_chat())
+    await worker.says("hello #t1;")
+    await passing(world, asyncio.ensure_future(worker.works()))
+    (before,) = await worker.conversations._spending.left(KEY, None)
+    # Something was spent under the new key before, in the second case.
+    for there in (0, 18):
+        old, new = (KEY, "test:2") if there == 0 else ("test:2", "test:3")
+        if there:
+            await worker.says("hello #t2;", new)
+            await passing(world, asyncio.ensure_future(worker.works(new)))
+        await worker.says(new, old, kind="moved")
+        other = Process(world, "other", spending=of_a_chat())
+        (after,) = await other.conversations._spending.left(new, None)
+        (nothing,) = await other.conversations._spending.left(old, None)
+        assert (before.spent, after.spent, nothing.spent) == (18, 18 + there, 0)
+
+
 async def test_a_reservation_is_kept_before_the_model_is_asked() -> None:
     world = World()
     worker = Process(

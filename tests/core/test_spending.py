@@ -184,6 +184,20 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_counted(
 
 
 @pytest.mark.parametrize("limits", [(), (LIMIT,)], ids=["plain", "with a budget"])
+async def test_what_was_spent_moves_with_its_chat(limits: tuple[Limit, ...]) -> None:
+    cut_off = ModelUnavailable("cut off", usage=Usage(10, 3))
+    async with paying(cut_off, "fine", limits=limits) as house:
+        await house.says("hi")
+        await house.says("test:91", kind="moved")
+        for _ in range(3):
+            house.clock.advance(10)
+            await settle(200)
+        assert house.screen.shown == ["fine"]
+        [sum] = await house.store.usage.sums(key="test:91")
+        assert sum.calls == 2 and sum.usage.input_tokens == 10 + USAGE.input_tokens
+
+
+@pytest.mark.parametrize("limits", [(), (LIMIT,)], ids=["plain", "with a budget"])
 async def test_every_attempt_is_a_call(limits: tuple[Limit, ...]) -> None:
     script = (
         ModelUnavailable("529 overloaded", usage=Usage()),
