@@ -198,6 +198,29 @@ async def test_who_takes_in_dies_and_the_one_who_stands_by_does(tmp_path: Path) 
 
 @pytest.mark.crash
 @pytest.mark.timeout(300)
+async def test_who_takes_in_sleeps_and_wakes_when_another_does(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as world:
+        alice = world.telegram.person("Alice")
+        await world.begin("one", "all")
+        await world.ready()
+        await world.asked([alice], "my name is Alice")
+        await world.at_rest()
+        world.send("one", signal.SIGSTOP)
+        await world.begin("two", "all")
+        took = await world.asked([alice], "what is my name?")
+        assert took < 2 * TAKEN_OVER
+        world.send("one", signal.SIGCONT)
+        await world.reached(lambda: "lease.lost" in world.log(), "it finds out")
+        await world.asked([alice], "what is my name?")
+        await world.at_rest()
+        await world.end()
+        first, second, third = world.telegram.texts(alice)
+        assert first.startswith("Nice to meet you") and "Alice" in second and second == third
+        assert_valid(await world.snapshot(f"telegram-chat:{alice.id}"))
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", TAKING_IN)
 async def test_who_takes_in_dies_at_each_step(name: str, tmp_path: Path) -> None:
     async with Cluster(tmp_path) as world:
