@@ -129,6 +129,17 @@ EQUIVALENT: Final = {
     "core/conversations.py _is_unreadable: without self._snapshots.forget": (
         "what cannot be read was never remembered"
     ),
+    "core/conversations.py _leave_one: without self._snapshots.forget": (
+        "the next save finds it out, and nobody is there to be sent anything"
+    ),
+    "core/conversations.py work: without not busy.turn.done()": "it cancels what is over",
+    "core/conversations.py work: never busy.turn and (not busy.turn.cancelled())": (
+        "asyncio would complain of an error that nobody heard"
+    ),
+    "core/conversations.py _work: without tenure is not None in tenure is not None and self._un": (
+        "alone it was looked at already"
+    ),
+    "core/conversations.py _work: never (wait := approvals.wait": "it is asked below, too",
     "core/conversations.py _move: without is_under(key, new) in": "the next save finds it out",
     "core/conversations.py _work: without not (snapshot.inbox": "its start finds nothing to take",
     "core/conversations.py _work: without snapshot.turn in": "what a turn answers is in the inbox",

@@ -922,6 +922,15 @@ async def test_what_was_about_to_be_sent_waits_for_people() -> None:
         assert house.screen.shown == []
 
 
+async def test_nobody_pays_on_for_an_answer_to_where_we_are_not_any_more() -> None:
+    async with House(Held("never")) as house:
+        await house.says("a")
+        assert house.conversations._busy
+        await house.says("", kind="left")
+        assert not house.conversations._busy, "the model was asked for nothing more"
+        assert house.screen.shown == []
+
+
 async def test_added_anew_it_goes_on() -> None:
     async with House("one", "two") as house:
         await house.says("a")

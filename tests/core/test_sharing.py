@@ -407,6 +407,16 @@ async def test_members_of_an_album_that_two_processes_take_in_are_one_turn() -> 
     await world.judge()
 
 
+async def test_the_rest_of_an_album_is_not_waited_for_twice() -> None:
+    """A queue brings it to whoever is free; that one need not begin its wait anew."""
+    world = World()
+    intake, worker = Process(world, "intake"), Process(world, "worker")
+    await intake.says("a #t1;", album="7")
+    world.clock.advance(1.5)
+    assert await worker.works(calls=1)
+    assert len(world.shown) == 1
+
+
 async def test_a_late_member_of_an_album_joins_the_turn_of_another_process() -> None:
     world = World()
     intake, worker = Process(world, "intake"), Process(world, "worker")
@@ -439,6 +449,17 @@ async def test_what_was_set_aside_by_one_is_said_by_another() -> None:
     await right.says("/id")
     assert await worker.works()
     assert world.shown[0].text == "That could not be read." and len(world.shown) == 2
+
+
+async def test_what_was_set_aside_by_one_that_died_is_said_although_nobody_writes() -> None:
+    world = World()
+    left, worker = Process(world, "left"), Process(world, "worker")
+    await worker.conversations.open()
+    await left.says("hello #t1;")
+    await left.conversations._untold.add(KEY, "That could not be read.")
+    await world.store.set_aside(SessionRef(KEY))
+    assert await worker.works()
+    assert [each.text for each in world.shown] == ["That could not be read."]
 
 
 async def test_a_message_for_a_chat_that_another_process_has_moved_goes_on_there() -> None:
