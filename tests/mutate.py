@@ -147,6 +147,8 @@ EQUIVALENT: Final = {
     "core/conversations.py _work: without snapshot.unfinished in": "then nothing is left to do",
     "core/conversations.py _deliver_beside: without busy.woken.done() in": "one of two is so",
     "core/conversations.py _deliver_beside: without not turn.done() in": "delivered below, too",
+    "core/approvals.py is_open: without suspension is None in": "who asks has looked",
+    "core/decisions.py press: without suspension is None in": "`is_open` says it, too",
     "core/access.py change: without encoded == before in": "then the same is written again",
     "core/access.py forget: without encoded == before in": "then the same is written again",
     "core/snapshots.py update: without after is None in": "a change gives None for None only",

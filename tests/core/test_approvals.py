@@ -678,9 +678,10 @@ async def _insist(house: Office, inbound: Any) -> None:
     ("needs", "asked"), [(True, True), (lambda given: given["path"] == "/", True), (False, False)]
 )
 def test_a_tool_that_checks_its_arguments_itself_is_asked_about_all_the_same(
-    needs: Any, asked: bool
+    needs: Any, asked: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An MCP server's, say."""
     made = replace(tool(name="erase")(lambda: None), arguments=None, needs_approval=needs)
     call = ToolCall(id="c1", name="erase", input={"path": "/"})
     assert approvals.needed(made, call) is asked
+    assert "unclear" not in caplog.text

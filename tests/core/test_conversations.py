@@ -724,6 +724,42 @@ async def test_what_was_shown_to_the_end_is_not_sent_again() -> None:
         assert not (await house.snapshot()).unfinished
 
 
+async def test_what_is_changed_beside_us_is_read_anew_when_we_are_told() -> None:
+    held = Held("late")
+    async with House(held) as house:
+        await house.accept("hi")
+        await held.asked.wait()
+        mine = await house.conversations._snapshots.load(KEY)
+        assert mine is not None
+        beside = replace(mine, model="anthropic/other", revision=mine.revision + 1)
+        await house.store.save(SessionRef(key=KEY), beside, replaces=mine.revision)
+        house.conversations.forget(KEY)
+        read = await house.conversations._snapshots.load(KEY)
+        assert read is not None and read.model == "anthropic/other"
+
+
+async def test_who_was_woken_beside_a_turn_waits_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held("late")
+    async with House(held) as house:
+        await house.accept("hi")
+        await held.asked.wait()
+        delivery, looked = house.conversations._delivery, 0
+        deliver = delivery.deliver
+
+        async def counted(*given: Any) -> Any:
+            nonlocal looked
+            looked += 1
+            return await deliver(*given)
+
+        monkeypatch.setattr(delivery, "deliver", counted)
+        await house.says("/id")
+        await settle(300)
+        assert looked == 1
+        held.open.set()
+        await settle(100)
+        assert house.screen.shown[-1] == "late"
+
+
 async def test_a_setting_is_changed_beside_the_turn_that_runs() -> None:
     held = Held("late")
     async with House(held) as house:

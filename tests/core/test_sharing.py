@@ -407,6 +407,15 @@ async def test_members_of_an_album_that_two_processes_take_in_are_one_turn() -> 
     await world.judge()
 
 
+async def test_nothing_goes_on_beside_a_turn_that_is_over() -> None:
+    world = World()
+    worker = Process(world, "worker")
+    await worker.says("hello #t1;")
+    assert await worker.works()
+    await settle(40)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_the_rest_of_an_album_is_not_waited_for_twice() -> None:
     """A queue brings it to whoever is free; that one need not begin its wait anew."""
     world = World()
