@@ -498,6 +498,23 @@ async def test_a_reason_reaches_the_model() -> None:
         assert house.results() == [("c1", approvals.DECLINED_BECAUSE.format(reason=reason))]
 
 
+async def test_without_a_reason_the_model_is_told_just_that() -> None:
+    async with Office(calls(delete()), "I see.", buttons=False) as house:
+        await house.says("go")
+        await house.says("/decline")
+        assert house.results() == [("c1", approvals.said_of(None))]
+
+
+async def test_the_last_of_several_needs_no_number_and_may_have_a_reason() -> None:
+    script = calls(delete("a", "c1"), delete("b", "c2")), "Done."
+    async with Office(*script, buttons=False) as house:
+        await house.says("go")
+        await house.says("/approve 1")
+        await house.says("/decline keep it")
+        because = approvals.DECLINED_BECAUSE.format(reason="keep it")
+        assert house.results()[1] == ("c2", because)
+
+
 async def test_of_several_one_says_which() -> None:
     script = calls(delete("a", "c1"), delete("b", "c2"), delete("c", "c3")), "Done."
     async with Office(*script, buttons=False) as house:
