@@ -20,6 +20,9 @@ workflow. Read from DBOS 3.4 as it is installed; what it promises and what it do
   executor id, and ours is new at each start. `_hand_over` does, by heartbeats and public API.
   Its `resume` starts its attempts anew, and asks nobody whether the worker is really dead: the
   attempts that count are in the snapshot, and so is the fence.
+* A claim whose answer is lost on its way to us is **nobody's**: it bears our name, and no thread of
+  DBOS knows of it. `_look_after_ours` queues it anew when it has been so for as long as makes a
+  worker dead.
 * A lost connection makes DBOS wait and try again for ever, in the thread that met it. So what we
   ask ourselves (submit, heartbeat) goes through a client of our own that raises.
 * It looks for work every `poll` seconds: nothing wakes it. What waits for a time becomes work
