@@ -56,7 +56,8 @@ _TURNS: Final = tuple(
 )
 _APPROVALS: Final = (
     *("tests/core/test_changes_approvals.py", "tests/core/test_approvals.py"),
-    *("tests/core/test_suspended_turns.py", "tests/faults/test_nth_failure.py"),
+    *("tests/core/test_suspended_turns.py", "tests/core/test_conversations.py"),
+    "tests/faults/test_nth_failure.py",
 )
 TESTS: Final = {
     "core/changes.py": ("tests/core/test_changes.py", *_BOT, *_REST, "tests/stores"),
@@ -82,7 +83,7 @@ TESTS: Final = {
     "stores/sqlite/save.py": ("tests/stores/test_sqlite.py", "tests/stores"),
 }
 # What takes minutes: for those that nothing else has noticed.
-SLOW: Final = ("tests/faults", "tests/stores")
+SLOW: Final = ("tests/faults", "tests/faults/test_nth_failure.py", "tests/stores")
 # In which functions conditions are taken away; in these files every save is.
 GUARDS: Final = {
     "core/changes.py": (*("_current", "holds", "knows", "accept", "reply", "stop"),),
@@ -149,6 +150,8 @@ EQUIVALENT: Final = {
     "core/conversations.py _deliver_beside: without not turn.done() in": "delivered below, too",
     "core/approvals.py is_open: without suspension is None in": "who asks has looked",
     "core/decisions.py press: without suspension is None in": "`is_open` says it, too",
+    "core/decisions.py go_on: without before.turn is None in": "for the type checker",
+    "core/suspending.py suspend: without turn is None in": "then nobody holds it",
     "core/access.py change: without encoded == before in": "then the same is written again",
     "core/access.py forget: without encoded == before in": "then the same is written again",
     "core/snapshots.py update: without after is None in": "a change gives None for None only",

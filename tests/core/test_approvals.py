@@ -498,6 +498,15 @@ async def test_a_reason_reaches_the_model() -> None:
         assert house.results() == [("c1", approvals.DECLINED_BECAUSE.format(reason=reason))]
 
 
+async def test_what_is_brought_again_while_it_is_asked_decides_nothing() -> None:
+    async with Office(calls(delete()), "Done.") as house:
+        await house.says("go", "u77")
+        assert await house.says("go", "u77") == Duplicate()
+        assert house.buttons.open() and await house.suspension() is not None
+        await house.presses()
+        assert house.desk.ran == [("a.txt", "test:ada")]
+
+
 async def test_without_a_reason_the_model_is_told_just_that() -> None:
     async with Office(calls(delete()), "I see.", buttons=False) as house:
         await house.says("go")

@@ -144,6 +144,18 @@ def test_a_card_that_stands_there_is_edited() -> None:
     assert states(over) == [("no", "sending", "m1"), ("yes", "waiting", "m0")]
 
 
+def test_one_that_came_twice_is_edited_where_it_was_pressed_and_nowhere_twice() -> None:
+    snapshot = suspended()
+    for index in (0, 1):
+        card = approvals.card_id(of(snapshot), index)
+        snapshot = outbox.delivered(snapshot, card, (f"m{index}",))
+    over = suspending.over(snapshot, of(snapshot), {0: "yes"})
+    for pressed in ("m0", None):
+        assert suspending.over_where_pressed(over, of(snapshot), {0: "yes"}, pressed) is over
+    other = suspending.over_where_pressed(over, of(snapshot), {0: "yes"}, "m9")
+    assert states(other) == [("yes", "sending", "m0"), ("yes", "waiting", "m9")]
+
+
 def test_one_that_is_leaving_is_edited_when_it_has_left_and_one_that_waits_never_leaves() -> None:
     snapshot = suspended()
     card = approvals.card_id(of(snapshot), 0)
