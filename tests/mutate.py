@@ -152,6 +152,10 @@ EQUIVALENT: Final = {
     "core/decisions.py press: without suspension is None in": "`is_open` says it, too",
     "core/decisions.py go_on: without before.turn is None in": "for the type checker",
     "core/suspending.py suspend: without turn is None in": "then nobody holds it",
+    "core/delivery.py deliver: never tenure is not None": "what comes next asks the store",
+    "core/delivery.py deliver: without tenure is not None in tenure is not None and (not await": (
+        "alone it is always ours"
+    ),
     "core/access.py change: without encoded == before in": "then the same is written again",
     "core/access.py forget: without encoded == before in": "then the same is written again",
     "core/snapshots.py update: without after is None in": "a change gives None for None only",
