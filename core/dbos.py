@@ -42,7 +42,7 @@ import os
 import socket
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -244,7 +244,10 @@ class DbosEngine:
         """
         await self.open()
         assert self._asking is not None
-        self._depth = await self._asking(self._asking.count, self._counted)
+        found = await self._asking(self._asking.open_ones, self._counted)
+        self._depth = len(found)
+        if self._works:
+            await self._look_after_ours(found)
 
     # ------------------------------------------------------------------ work
 
@@ -448,7 +451,6 @@ class DbosEngine:
             self._steady = 1 if late else self._steady + 1
             if self._steady >= STEADY:
                 await self._look_after_all()
-            await self._look_after_ours()
         await self.look()
 
     async def _look_after_all(self) -> None:
@@ -465,13 +467,17 @@ class DbosEngine:
             if swept:
                 emit("engine.swept", level=logging.DEBUG, workflows=swept)
 
-    async def _look_after_ours(self) -> None:
+    async def _look_after_ours(self, found: Sequence[dbos.WorkflowStatus]) -> None:
         """A claim whose answer was lost on its way here is nobody's: no other may take what bears
         the name of one who lives, and nothing else of its key is begun before it."""
         asking = self._asking
         assert asking is not None
         now = asyncio.get_running_loop().time()
-        claimed = await asking(asking.claimed, self.executor)
+        claimed = {
+            each.workflow_id
+            for each in found
+            if each.status == "PENDING" and each.executor_id == self.executor
+        }
         running = set(self._turns.values())
         self._strays = {each: self._strays.get(each, now) for each in claimed - running}
         lost = [each for each, since in self._strays.items() if now - since >= self._dead]
@@ -580,8 +586,9 @@ class _Asking:
     def cancel(self, workflow_id: str) -> None:
         self._known.cancel_workflow(workflow_id)
 
-    def count(self, most: int) -> int:
-        return len(self._list(status=_OPEN, limit=most))
+    def open_ones(self, most: int) -> list[dbos.WorkflowStatus]:
+        """What waits and runs, the oldest first."""
+        return self._list(status=_OPEN, limit=most)
 
     def hand_over(self, dead: float) -> Mapping[str, int]:
         """What runs on workers that have stopped is queued anew, at the head of its key.
@@ -604,17 +611,14 @@ class _Asking:
                 self.resume(ids)
         return {executor: len(ids) for executor, ids in left.items()}
 
-    def claimed(self, executor: str) -> set[str]:
-        """What it runs, as far as the database knows."""
-        return {each.workflow_id for each in self._list(status="PENDING", executor_id=executor)}
-
     def resume(self, ids: Collection[str]) -> None:
         """To the head of its key each, for whoever comes."""
         self._known.resume_workflows(list(ids), queue_name=self._queue)
 
     def hand_back(self, executor: str) -> None:
         """We have ended."""
-        if ids := self.claimed(executor):
+        ids = [each.workflow_id for each in self._list(status="PENDING", executor_id=executor)]
+        if ids:
             self.resume(ids)
         self.beats.leave(executor)
 

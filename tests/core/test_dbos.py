@@ -592,7 +592,11 @@ async def test_an_error_of_its_own_ends_it(alone: Alone) -> None:
     engine = alone.engine()
     await engine.open()
     assert engine._asking is not None
-    engine._asking.count = lambda most: most // 0  # type: ignore[method-assign]
+
+    def broken(most: int) -> list[Any]:
+        raise ZeroDivisionError(most)
+
+    engine._asking.open_ones = broken  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         async with asyncio.timeout(10):
             await engine.run(Recorder())
