@@ -156,6 +156,15 @@ EQUIVALENT: Final = {
     "core/delivery.py deliver: without tenure is not None in tenure is not None and (not await": (
         "alone it is always ours"
     ),
+    "core/conversations.py _work: never not (snapshot and": "the next call finds nothing to do",
+    "core/conversations.py _work: without approvals.wait": "the next call asks it",
+    "core/conversations.py _work: without 0.0 in": "false is no seconds, too",
+    "core/conversations.py _deliver_beside: never turn.done()": "it looks once more",
+    "core/snapshots.py load: without newest in": "what a save has outdated is not valid",
+    "stores/disk/files.py save: without spent in": "then nothing is added",
+    "stores/disk/files.py save: without marker in marker and was": "no key, no blobs",
+    "stores/memory.py save: without kept in": "a first save erases nothing",
+    "stores/memory.py save: without snapshot.erase or": "it looks through all, and ends none",
     "core/access.py change: without encoded == before in": "then the same is written again",
     "core/access.py forget: without encoded == before in": "then the same is written again",
     "core/snapshots.py update: without after is None in": "a change gives None for None only",

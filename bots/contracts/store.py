@@ -987,6 +987,26 @@ class StoreContract(SessionStoreContract):
         assert (row.sender, row.senders) == ("telegram:2", ("telegram:1", "telegram:2"))
         assert await store.load(ref("t:1")) == stored(value)
 
+    async def test_a_rewritten_row_keeps_what_it_still_names(self, store: BotStore) -> None:
+        if not self.keeps_archive:
+            pytest.skip("this store keeps the window only")
+        chat = Chat(store, "t:1")
+        id = await store.blobs.put("t:1", b"image", "image/png")
+        await chat.update(
+            partial(changes.accept, inbound=replace(inbound("in-0"), blocks=image(id)))
+        )
+        await chat.update(partial(changes.start, execution="x", now=1, memory=SHORT))
+        fence = changes.Fence(EPOCH, "x")
+        await chat.update(lambda value: changes.commit(value, fence, [text("re")], [], Usage(), 2))
+        for _ in range(12):
+            await chat.turn(SHORT)
+        rows = [row async for row in store.archive(ref("t:1"))]
+        seen = next(row for row in rows if id.encode() in bytes(row.blocks))
+        renamed = replace(seen, sender="x")
+        value = await chat.update(lambda value: replace(value, rewritten=(renamed,)))
+        assert seen.seq not in [row.seq for row in value.messages], "it is outside of the window"
+        assert await store.blobs.get(id) is not None
+
     async def test_a_rewritten_row_takes_the_place_of_the_other(self, store: BotStore) -> None:
         chat = Chat(store, "t:1")
         for _ in range(12):

@@ -514,6 +514,16 @@ async def test_without_a_reason_the_model_is_told_just_that() -> None:
         assert house.results() == [("c1", approvals.said_of(None))]
 
 
+@pytest.mark.parametrize("said", ["/decline 2", "/decline"])
+async def test_of_several_none_needs_a_reason(said: str) -> None:
+    script = calls(delete("a", "c1"), delete("b", "c2")), "Done."
+    async with Office(*script, buttons=False) as house:
+        await house.says("go")
+        await house.says("/approve 1")
+        await house.says(said)
+        assert house.results()[1] == ("c2", approvals.said_of(None))
+
+
 async def test_the_last_of_several_needs_no_number_and_may_have_a_reason() -> None:
     script = calls(delete("a", "c1"), delete("b", "c2")), "Done."
     async with Office(*script, buttons=False) as house:
