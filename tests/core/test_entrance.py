@@ -101,6 +101,15 @@ async def test_the_owner_is_asked_once_and_lets_them_in() -> None:
         assert house.gate.trusts(EVE.id)
 
 
+async def test_what_a_button_says_is_no_button_when_it_is_typed() -> None:
+    async with Private("what is that?") as house:
+        await house.eve()
+        (data,) = [each[0] for each in house.doors.open().values()]
+        assert await house.says(data) == Accepted()
+        assert house.screen.shown[-1] == "what is that?" and house.doors.open()
+        assert not house.gate.trusts(EVE.id)
+
+
 async def test_the_owner_says_no_and_hears_of_them_no_more() -> None:
     async with Private() as house:
         await house.eve()
