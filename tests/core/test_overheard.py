@@ -79,7 +79,8 @@ async def test_by_default_no_trace_is_kept() -> None:
 
 async def test_of_what_is_overheard_nothing_stays_in_memory() -> None:
     async with Room(most=5) as house:
-        assert await house.hears("lunch?") == Accepted()
+        said = house.inbound("lunch?", sender=BOB, group=True, addressed=False)
+        assert await house.conversations.accept(said) == Accepted()
         assert not house.conversations._snapshots._cached
 
 
