@@ -50,7 +50,16 @@ _TURNS: Final = tuple(
     for name in (
         *("albums", "approvals", "attachments", "branches", "budget", "compaction", "edits"),
         *("entrance", "feedback", "forget", "moves", "outgoing", "overheard", "requested"),
-        *("results", "retention", "rooms", "sharing", "spending", "summary", "suspended_turns"),
+        *(
+            "results",
+            "retention",
+            "rooms",
+            "sharing",
+            "sharing_budget",
+            "spending",
+            "summary",
+            "suspended_turns",
+        ),
         *("untold",),
     )
 )
