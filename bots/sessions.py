@@ -58,13 +58,14 @@ async def retry_undelivered(settings: Settings, key: str) -> AsyncIterator[str]:
         )
         if snapshot is None:
             raise ConfigError(_unknown(key))
-        if not applied:
-            yield f"{key}: everything was delivered."
-        elif is_shared(settings):
+        if is_shared(settings) and snapshot.unfinished:
+            # Also when this was asked before, and then nobody could be told.
             await submit(settings, key)
             yield f"{key}: a worker sends it now, or the next one to start."
-        else:
+        elif applied:
             yield f"{key}: it will be sent at the next start."
+        else:
+            yield f"{key}: everything was delivered."
 
 
 async def list_sessions(settings: Settings, prefix: str, as_json: bool) -> AsyncIterator[str]:
